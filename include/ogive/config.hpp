@@ -7,7 +7,8 @@
 #include <cstdint>
 
 #if defined(__FAST_MATH__) && !defined(OGIVE_ALLOW_FAST_MATH)
-#error "ogive: -ffast-math reassociates the range reductions of exp and log and folds NaN checks away; results would be wrong. Build without it (or define OGIVE_ALLOW_FAST_MATH and own the consequences)."
+#error \
+    "ogive: -ffast-math reassociates the range reductions of exp and log and folds NaN checks away; results would be wrong. Build without it (or define OGIVE_ALLOW_FAST_MATH and own the consequences)."
 #endif
 
 #if defined(_MSC_VER) && !defined(__clang__)
@@ -26,7 +27,7 @@
 #define OGIVE_ASSERT(condition) assert(condition)
 #define OGIVE_ABI_ASSERT a1
 #else
-#define OGIVE_ASSERT(condition) static_cast<void>(0)
+#define OGIVE_ASSERT(condition) static_cast<void>(sizeof(!(condition)))
 #define OGIVE_ABI_ASSERT a0
 #endif
 
@@ -53,7 +54,8 @@
 #endif
 
 #define OGIVE_DETAIL_ABI2(major, minor, isa, assertion, threads) v##major##_##minor##_##isa##_##assertion##_##threads
-#define OGIVE_DETAIL_ABI1(major, minor, isa, assertion, threads) OGIVE_DETAIL_ABI2(major, minor, isa, assertion, threads)
+#define OGIVE_DETAIL_ABI1(major, minor, isa, assertion, threads) \
+  OGIVE_DETAIL_ABI2(major, minor, isa, assertion, threads)
 
 /// The inline namespace of everything that is compiled differently under different flags: kernels, engines,
 /// operators. Units built with other flags get other symbols, so the linker cannot merge a wide kernel into a

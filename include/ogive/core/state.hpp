@@ -1,0 +1,53 @@
+// L1: states in and out: pools with slots, in place or slot to slot, K-first or V-first.
+#pragma once
+
+#include <ogive/core/accum.hpp>
+#include <ogive/core/tensor.hpp>
+
+namespace ogive {
+
+/// The pair {initial, final} of a matrix state S ∈ R^{K×V}. Each is a pool [slots, H, K, V] with an optional slot per
+/// sequence: no slots means that sequence s uses slot s; slot −1 starts at zero, or discards. Both may be the same
+/// memory: then nothing is copied. Either may be absent: start at zero; not wanted. The storage S is independent of
+/// the tensors' type; with S = double the sweep adds in double. A V-first pool is a permuted view (`from_v_first`).
+template <storage S>
+struct state {
+  using storage_type = S;
+  view<const S, 4> initial{};
+  view<S, 4> final{};
+  view<const std::int32_t, 1> initial_slots{};
+  view<const std::int32_t, 1> final_slots{};
+};
+
+/// A matrix state with the normaliser z ∈ R^K of linear attention, pools [slots, H, K].
+template <storage S>
+struct linear_attention_state {
+  using storage_type = S;
+  view<const S, 4> initial{};
+  view<S, 4> final{};
+  view<const S, 3> z_initial{};
+  view<S, 3> z_final{};
+  view<const std::int32_t, 1> initial_slots{};
+  view<const std::int32_t, 1> final_slots{};
+};
+
+/// The state h of the diagonal engine, pools [slots, D, N]; S may be complex.
+template <class S>
+struct diagonal_state {
+  using storage_type = S;
+  view<const S, 3> initial{};
+  view<S, 3> final{};
+  view<const std::int32_t, 1> initial_slots{};
+  view<const std::int32_t, 1> final_slots{};
+};
+
+/// A zeroed pool [slots, H, K, V] whose rows are padded where V·sizeof(S) is a multiple of 512 bytes: rows that far
+/// apart fall on too few sets of the first-level cache. Aligned to 64 bytes.
+template <storage S>
+tensor<S, 4> make_state(index_t slots, index_t heads, index_t key_dim, index_t value_dim) {
+  constexpr index_t line = 64 / static_cast<index_t>(sizeof(S));
+  const index_t row = (value_dim + line - 1) / line * line + ((value_dim % (8 * line)) == 0 ? line : 0);
+  return tensor<S, 4>({slots, heads, key_dim, value_dim}, {heads * key_dim * row, key_dim * row, row, 1}, S{});
+}
+
+}  // namespace ogive

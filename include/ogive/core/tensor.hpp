@@ -1,0 +1,80 @@
+// L1: the owning sibling of view, for tests, examples and small programs. Operators only ever see views.
+#pragma once
+
+#include <ogive/core/view.hpp>
+
+#include <algorithm>
+#include <memory>
+#include <new>
+#include <utility>
+
+namespace ogive {
+
+/// Row-major, aligned to 64 bytes, zero-filled.
+template <class T, std::size_t Rank>
+class tensor {
+ public:
+  static constexpr std::size_t alignment = 64;
+
+  tensor() noexcept = default;
+  explicit tensor(const shape<Rank>& extents, T fill = T{}) : tensor(extents, detail::row_major(extents), fill) {}
+
+  /// With strides of its own (padded rows); `fill` goes to the padding too.
+  tensor(const shape<Rank>& extents, const shape<Rank>& strides, T fill) : extents_(extents), strides_(strides) {
+    index_t last = 0;
+    for (std::size_t axis = 0; axis < Rank; ++axis) last += std::max<index_t>(extents[axis] - 1, 0) * strides[axis];
+    held_ = detail::volume(extents) == 0 ? 0 : last + 1;
+    const auto bytes = static_cast<std::size_t>(std::max<index_t>(held_, 1)) * sizeof(T);
+    data_.reset(static_cast<T*>(::operator new (bytes, std::align_val_t{alignment})));
+    std::uninitialized_fill_n(data_.get(), held_, fill);
+  }
+
+  tensor(const tensor& other) : tensor(other.extents_, other.strides_, T{}) {
+    std::copy_n(other.data_.get(), held_, data_.get());
+  }
+  tensor& operator=(const tensor& other) {
+    if (this != &other) *this = tensor(other);
+    return *this;
+  }
+  tensor(tensor&&) noexcept = default;
+  tensor& operator=(tensor&&) noexcept = default;
+  ~tensor() = default;
+
+  view<T, Rank> all() noexcept { return data_ ? view<T, Rank>(data_.get(), extents_, strides_) : view<T, Rank>(); }
+  view<const T, Rank> all() const noexcept {
+    return data_ ? view<const T, Rank>(data_.get(), extents_, strides_) : view<const T, Rank>();
+  }
+  operator view<T, Rank>() noexcept { return all(); }
+  operator view<const T, Rank>() const noexcept { return all(); }
+
+  T* data() noexcept { return data_.get(); }
+  const T* data() const noexcept { return data_.get(); }
+  /// All elements in memory order, padding included.
+  std::span<T> flat() noexcept { return {data_.get(), static_cast<std::size_t>(held_)}; }
+  std::span<const T> flat() const noexcept { return {data_.get(), static_cast<std::size_t>(held_)}; }
+  index_t size() const noexcept { return data_ ? detail::volume(extents_) : 0; }
+  index_t extent(std::size_t axis) const noexcept { return extents_[axis]; }
+  const shape<Rank>& extents() const noexcept { return extents_; }
+
+  template <class... Index>
+  T& operator()(Index... index) noexcept {
+    return all()(index...);
+  }
+  template <class... Index>
+  const T& operator()(Index... index) const noexcept {
+    return all()(index...);
+  }
+
+ private:
+  struct release {
+    void operator()(T* data) const noexcept { ::operator delete (data, std::align_val_t{alignment}); }
+  };
+  static_assert(std::is_trivially_destructible_v<T>, "ogive::tensor holds numbers");
+
+  shape<Rank> extents_{};
+  shape<Rank> strides_{};
+  index_t held_ = 0;
+  std::unique_ptr<T, release> data_;
+};
+
+}  // namespace ogive
