@@ -20,6 +20,11 @@ struct options {
   index_t chunk = 0;  ///< tokens per chunk, 0 = automatic; clamped to [1, 256]
 };
 
+/// First argument of a verb's noexcept twin: the caller has called `check` with the same arguments and it passed, and
+/// the context has room for `scratch_bytes`. `step(prechecked, op, state, o, options, context)`.
+struct prechecked_t {};
+inline constexpr prechecked_t prechecked{};
+
 /// Which key head a value head reads when there are fewer key heads (H = n·Hk).
 enum class heads {
   consecutive,  ///< h div (H / Hk): neighbours share
