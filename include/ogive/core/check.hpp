@@ -1,0 +1,233 @@
+// L1: the questions every verb asks at its door. The first one that fails writes the status; the rest are silent.
+#pragma once
+
+#include <ogive/core/options.hpp>
+#include <ogive/core/state.hpp>
+
+namespace ogive::detail {
+
+/// Whether `address` is an element of x, for strides that nest (each larger than the span of the smaller ones). Views
+/// that do not nest answer false: overlap is refused only where it is certain.
+template <class T, std::size_t Rank>
+bool holds(const view<T, Rank>& x, const void* address) noexcept {
+  const auto distance =
+      static_cast<index_t>(reinterpret_cast<std::intptr_t>(address) - reinterpret_cast<std::intptr_t>(x.data()));
+  constexpr auto size = static_cast<index_t>(sizeof(T));
+  if (distance % size != 0) return false;
+  index_t rest = distance / size;
+  std::array<bool, Rank> done{};
+  for (std::size_t turn = 0; turn < Rank; ++turn) {
+    std::size_t widest = Rank;
+    for (std::size_t axis = 0; axis < Rank; ++axis) {
+      if (!done[axis] && (widest == Rank || x.stride(axis) > x.stride(widest))) widest = axis;
+    }
+    done[widest] = true;
+    const index_t step = x.stride(widest);
+    if (step < 0) return false;
+    if (step == 0) continue;
+    const index_t at = std::min(rest / step, x.extent(widest) - 1);
+    if (rest < 0) return false;
+    rest -= at * step;
+  }
+  return rest == 0;
+}
+
+template <class T, std::size_t Rank>
+const void* last_element(const view<T, Rank>& x) noexcept {
+  index_t offset = 0;
+  for (std::size_t axis = 0; axis < Rank; ++axis) offset += (x.extent(axis) - 1) * x.stride(axis);
+  return x.data() + offset;
+}
+
+/// Whether two views certainly have an element in common.
+template <class T, std::size_t RankT, class U, std::size_t RankU>
+bool share(const view<T, RankT>& x, const view<U, RankU>& y) noexcept {
+  if (x.empty() || y.empty()) return false;
+  return holds(x, y.data()) || holds(y, x.data()) || holds(x, last_element(y)) || holds(y, last_element(x));
+}
+
+/// Whether two indices of x certainly are the same element: a broadcast, or two axes whose steps meet.
+template <class T, std::size_t Rank>
+bool folds(const view<T, Rank>& x) noexcept {
+  if (x.empty()) return false;
+  for (std::size_t i = 0; i < Rank; ++i) {
+    if (x.extent(i) < 2) continue;
+    if (x.stride(i) == 0) return true;
+    for (std::size_t j = 0; j < i; ++j) {
+      if (x.extent(j) < 2) continue;
+      index_t a = x.stride(i) < 0 ? -x.stride(i) : x.stride(i);
+      index_t b = x.stride(j) < 0 ? -x.stride(j) : x.stride(j);
+      const index_t steps_i = b;
+      const index_t steps_j = a;
+      while (b != 0) a = std::exchange(b, a % b);
+      if (steps_i / a < x.extent(i) && steps_j / a < x.extent(j)) return true;
+    }
+  }
+  return false;
+}
+
+class checker {
+ public:
+  explicit checker(const char* op) noexcept : op_(op) {}
+
+  explicit operator bool() const noexcept { return static_cast<bool>(result_); }
+  const status& result() const noexcept { return result_; }
+
+  /// Begins a refusal: "op: field "; the caller appends what is wrong.
+  status& refuse(const char* field, status_code code = status_code::shape) noexcept {
+    result_ = status(code);
+    return result_ << op_ << ": " << field << " ";
+  }
+
+  /// A field that must be there.
+  template <class T, std::size_t Rank>
+  checker& given(const char* field, const view<T, Rank>& x) noexcept {
+    if (*this && !x.present()) refuse(field) << "is absent; give a view of rank " << static_cast<index_t>(Rank);
+    return *this;
+  }
+
+  /// Extents must be `want` (`letters` say what they are), where −1 accepts any; absent views pass.
+  template <class T, std::size_t Rank>
+  checker& extents(const char* field, const view<T, Rank>& x, const shape<Rank>& want, const char* letters) noexcept {
+    if (!*this || !x.present()) return *this;
+    bool same = true;
+    for (std::size_t axis = 0; axis < Rank; ++axis) {
+      same = same && x.extent(axis) >= 0 && (want[axis] == -1 || x.extent(axis) == want[axis]);
+    }
+    if (same) return *this;
+    refuse(field) << "has shape " << std::span<const index_t>(x.extents()) << ", expected [";
+    for (std::size_t axis = 0; axis < Rank; ++axis) {
+      result_ << (axis == 0 ? "" : ", ");
+      if (want[axis] == -1) {
+        result_ << "any";
+      } else {
+        result_ << want[axis];
+      }
+    }
+    result_ << "] = " << letters;
+    return *this;
+  }
+
+  /// `whole` must be a multiple of `part`, and both at least 1.
+  checker& divides(const char* part_name, index_t part, const char* whole_name, index_t whole) noexcept {
+    if (*this && (part < 1 || whole < 1 || whole % part != 0)) {
+      refuse(part_name) << "= " << part << " must divide " << whole_name << " = " << whole;
+    }
+    return *this;
+  }
+
+  /// A view that is written: no two indices may be the same element.
+  template <class T, std::size_t Rank>
+  checker& output(const char* field, const view<T, Rank>& x) noexcept {
+    if (*this && folds(x)) {
+      refuse(field) << "of shape " << std::span<const index_t>(x.extents()) << " and strides "
+                    << std::span<const index_t>(x.strides()) << " is written, but several of its indices are one "
+                    << "element; give it memory of its own";
+    }
+    return *this;
+  }
+
+  /// A written view and another one must have no element in common.
+  template <class T, std::size_t RankT, class U, std::size_t RankU>
+  checker& apart(const char* written, const view<T, RankT>& x, const char* other, const view<U, RankU>& y) noexcept {
+    if (*this && share(x, y)) {
+      refuse(written) << "of shape " << std::span<const index_t>(x.extents()) << " is written and overlaps " << other
+                      << " of shape " << std::span<const index_t>(y.extents()) << "; give it memory of its own";
+    }
+    return *this;
+  }
+
+  /// Packed sequences: one batch row of `length` tokens, offsets 0 … length that never fall.
+  checker& offsets(const integers& at, index_t batch, index_t length) noexcept {
+    if (!*this || !at.present()) return *this;
+    if (batch != 1) {
+      refuse("offsets") << "need a batch of one packed row, got B = " << batch;
+    } else if (at.size() < 1 || at.at(0) != 0 || at.at(at.size() - 1) != length) {
+      refuse("offsets") << "must run from 0 to L = " << length << "; they have " << at.size() << " entries";
+      if (at.size() > 0) result_ << ", from " << at.at(0) << " to " << at.at(at.size() - 1);
+    } else {
+      for (index_t i = 1; *this && i < at.size(); ++i) {
+        if (at.at(i) < at.at(i - 1)) {
+          refuse("offsets") << "fall from " << at.at(i - 1) << " to " << at.at(i) << " at entry " << i;
+        }
+      }
+    }
+    return *this;
+  }
+
+  /// One length per sequence, not negative.
+  checker& lengths(const integers& list, index_t sequences) noexcept {
+    if (!*this || !list.present()) return *this;
+    if (list.size() != sequences) {
+      refuse("lengths") << "has " << list.size() << " entries for " << sequences << " sequences";
+    }
+    for (index_t i = 0; *this && i < list.size(); ++i) {
+      if (list.at(i) < 0) refuse("lengths") << "entry " << i << " is " << list.at(i) << ", must not be negative";
+    }
+    return *this;
+  }
+
+  checker& chunk(const options& how) noexcept {
+    if (*this && how.chunk < 0) {
+      refuse("chunk", status_code::value) << "= " << how.chunk << " must be 0 (automatic) or a number of tokens";
+    }
+    return *this;
+  }
+
+  /// The pools of a state against what the operator holds per slot, the slots against the pools, and the written
+  /// pool against itself: no slot is written twice, none is written by one sequence and read by another.
+  template <class S, std::size_t Rank>
+  checker& pools(const char* initial_name, const view<const S, Rank>& initial, const char* final_name,
+                 const view<S, Rank>& final, const view<const std::int32_t, 1>& initial_slots,
+                 const view<const std::int32_t, 1>& final_slots, index_t sequences, const shape<Rank>& slot,
+                 const char* letters) noexcept {
+    shape<Rank> want = slot;
+    want[0] = initial_slots.present() ? -1 : sequences;
+    extents(initial_name, initial, want, letters);
+    want[0] = final_slots.present() ? -1 : sequences;
+    extents(final_name, final, want, letters);
+    output(final_name, final);
+    slots("initial_slots", initial_slots, sequences, initial.present() ? initial.extent(0) : -1);
+    slots("final_slots", final_slots, sequences, final.present() ? final.extent(0) : -1);
+    if (!*this || !final.present() || final.empty()) return *this;
+    const bool one_pool = initial.present() && initial.data() == final.data() && initial.strides() == final.strides();
+    if (!one_pool) apart(final_name, final, initial_name, initial);
+    if (!final_slots.present() && !(one_pool && initial_slots.present())) return *this;
+    for (index_t a = 0; a < sequences && *this; ++a) {
+      const index_t written = slot_of(final_slots, a);
+      if (written < 0) continue;
+      for (index_t b = 0; b < sequences && *this; ++b) {
+        if (a < b && written == slot_of(final_slots, b)) {
+          refuse("final_slots") << "sends sequences " << a << " and " << b << " to one slot " << written;
+        } else if (a != b && one_pool && written == slot_of(initial_slots, b)) {
+          refuse("final_slots") << "sequence " << a << " writes slot " << written << " of the pool that sequence " << b
+                                << " reads it from";
+        }
+      }
+    }
+    return *this;
+  }
+
+  static index_t slot_of(const view<const std::int32_t, 1>& slots, index_t sequence) noexcept {
+    return slots.present() ? static_cast<index_t>(slots[sequence]) : sequence;
+  }
+
+ private:
+  void slots(const char* field, const view<const std::int32_t, 1>& list, index_t sequences, index_t held) noexcept {
+    if (!*this || !list.present()) return;
+    if (list.extent(0) != sequences) {
+      refuse(field) << "has " << list.extent(0) << " entries for " << sequences << " sequences";
+    }
+    for (index_t i = 0; *this && i < sequences; ++i) {
+      const index_t slot = list[i];
+      if (slot < -1 || (held >= 0 && slot >= held)) {
+        refuse(field) << "entry " << i << " is " << slot << ", must be −1 or below " << std::max<index_t>(held, 0);
+      }
+    }
+  }
+
+  const char* op_;
+  status result_;
+};
+
+}  // namespace ogive::detail
