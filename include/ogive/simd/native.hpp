@@ -1,0 +1,324 @@
+// L2: what one instruction, or a short known sequence, does on raw registers. Private to simd/ and linalg/: batch.hpp
+// takes a function from here where the register has it, and its portable twin elsewhere.
+#pragma once
+
+#include <ogive/config.hpp>
+#include <ogive/core/half.hpp>
+
+#if defined(__SSE2__)
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+namespace ogive {
+inline namespace OGIVE_ABI {
+namespace simd::native {
+
+struct none;  // keeps every name below declared where an instruction set has none of its overloads
+none fma(none&, none&, none&);
+none fnma(none&, none&, none&);
+none scale2(none&, none&);
+none sum(none&);
+none sum_all(const none*);
+
+/// How the first lanes of a register of `Bytes` bytes are read and written. The portable twin copies; a specialisation
+/// has a mask. Both touch no byte past `count` elements, and lanes that are not read are 0.
+template <class T, std::size_t Bytes>
+struct partial;
+
+/// How a register of T is read from and written to memory that holds S, rounding to nearest, ties to even.
+template <class S, class T, std::size_t Bytes>
+struct converted;
+
+// ---- fused multiply-add ------------------------------------------------------------------------------------------
+#if defined(__FMA__)
+OGIVE_INLINE __m128 fma(__m128 a, __m128 b, __m128 c) noexcept { return _mm_fmadd_ps(a, b, c); }
+OGIVE_INLINE __m128d fma(__m128d a, __m128d b, __m128d c) noexcept { return _mm_fmadd_pd(a, b, c); }
+OGIVE_INLINE __m256 fma(__m256 a, __m256 b, __m256 c) noexcept { return _mm256_fmadd_ps(a, b, c); }
+OGIVE_INLINE __m256d fma(__m256d a, __m256d b, __m256d c) noexcept { return _mm256_fmadd_pd(a, b, c); }
+OGIVE_INLINE __m128 fnma(__m128 a, __m128 b, __m128 c) noexcept { return _mm_fnmadd_ps(a, b, c); }
+OGIVE_INLINE __m128d fnma(__m128d a, __m128d b, __m128d c) noexcept { return _mm_fnmadd_pd(a, b, c); }
+OGIVE_INLINE __m256 fnma(__m256 a, __m256 b, __m256 c) noexcept { return _mm256_fnmadd_ps(a, b, c); }
+OGIVE_INLINE __m256d fnma(__m256d a, __m256d b, __m256d c) noexcept { return _mm256_fnmadd_pd(a, b, c); }
+#endif
+#if defined(__AVX512F__)
+OGIVE_INLINE __m512 fma(__m512 a, __m512 b, __m512 c) noexcept { return _mm512_fmadd_ps(a, b, c); }
+OGIVE_INLINE __m512d fma(__m512d a, __m512d b, __m512d c) noexcept { return _mm512_fmadd_pd(a, b, c); }
+OGIVE_INLINE __m512 fnma(__m512 a, __m512 b, __m512 c) noexcept { return _mm512_fnmadd_ps(a, b, c); }
+OGIVE_INLINE __m512d fnma(__m512d a, __m512d b, __m512d c) noexcept { return _mm512_fnmadd_pd(a, b, c); }
+OGIVE_INLINE __m512 scale2(__m512 x, __m512 n) noexcept { return _mm512_scalef_ps(x, n); }
+OGIVE_INLINE __m512d scale2(__m512d x, __m512d n) noexcept { return _mm512_scalef_pd(x, n); }
+#endif
+#if defined(__aarch64__)
+OGIVE_INLINE float32x4_t fma(float32x4_t a, float32x4_t b, float32x4_t c) noexcept { return vfmaq_f32(c, a, b); }
+OGIVE_INLINE float64x2_t fma(float64x2_t a, float64x2_t b, float64x2_t c) noexcept { return vfmaq_f64(c, a, b); }
+OGIVE_INLINE float32x4_t fnma(float32x4_t a, float32x4_t b, float32x4_t c) noexcept { return vfmsq_f32(c, a, b); }
+OGIVE_INLINE float64x2_t fnma(float64x2_t a, float64x2_t b, float64x2_t c) noexcept { return vfmsq_f64(c, a, b); }
+#endif
+
+// ---- sums over lanes: always the halving tree, lane i + lane i + W/2, so every path gives the same bits -----------
+#if defined(__SSE2__)
+OGIVE_INLINE float sum(__m128 x) noexcept {
+  x = _mm_add_ps(x, _mm_movehl_ps(x, x));
+  return _mm_cvtss_f32(_mm_add_ss(x, _mm_shuffle_ps(x, x, 1)));
+}
+OGIVE_INLINE double sum(__m128d x) noexcept { return _mm_cvtsd_f64(_mm_add_sd(x, _mm_unpackhi_pd(x, x))); }
+
+/// Lane i of the result is the sum over the lanes of x[i].
+OGIVE_INLINE __m128d sum_all(const __m128d* x) noexcept {
+  return _mm_add_pd(_mm_unpacklo_pd(x[0], x[1]), _mm_unpackhi_pd(x[0], x[1]));
+}
+OGIVE_INLINE __m128 sum_all(const __m128* x) noexcept {
+  const __m128 ac = _mm_add_ps(_mm_shuffle_ps(x[0], x[2], 0x44), _mm_shuffle_ps(x[0], x[2], 0xee));
+  const __m128 bd = _mm_add_ps(_mm_shuffle_ps(x[1], x[3], 0x44), _mm_shuffle_ps(x[1], x[3], 0xee));
+  const __m128 low = _mm_unpacklo_ps(ac, bd), high = _mm_unpackhi_ps(ac, bd);  // a0 b0 a1 b1, c0 d0 c1 d1
+  return _mm_add_ps(_mm_shuffle_ps(low, high, 0x44), _mm_shuffle_ps(low, high, 0xee));
+}
+#endif
+#if defined(__AVX__)
+OGIVE_INLINE float sum(__m256 x) noexcept { return sum(_mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1))); }
+OGIVE_INLINE double sum(__m256d x) noexcept { return sum(_mm_add_pd(_mm256_castpd256_pd128(x), _mm256_extractf128_pd(x, 1))); }
+
+OGIVE_INLINE __m256 fold(__m256 a, __m256 b) noexcept {  // the 128-bit halves of a added, then those of b
+  return _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
+}
+OGIVE_INLINE __m256d fold(__m256d a, __m256d b) noexcept {
+  return _mm256_add_pd(_mm256_permute2f128_pd(a, b, 0x20), _mm256_permute2f128_pd(a, b, 0x31));
+}
+OGIVE_INLINE __m256d sum_all(const __m256d* x) noexcept {
+  const __m256d a = fold(x[0], x[2]), b = fold(x[1], x[3]);
+  return _mm256_add_pd(_mm256_unpacklo_pd(a, b), _mm256_unpackhi_pd(a, b));
+}
+OGIVE_INLINE __m256 sum_all(const __m256* x) noexcept {
+  const __m256 a = fold(x[0], x[4]), b = fold(x[1], x[5]), c = fold(x[2], x[6]), d = fold(x[3], x[7]);
+  const __m256 ac = _mm256_add_ps(_mm256_shuffle_ps(a, c, 0x44), _mm256_shuffle_ps(a, c, 0xee));
+  const __m256 bd = _mm256_add_ps(_mm256_shuffle_ps(b, d, 0x44), _mm256_shuffle_ps(b, d, 0xee));
+  const __m256 low = _mm256_unpacklo_ps(ac, bd), high = _mm256_unpackhi_ps(ac, bd);
+  return _mm256_add_ps(_mm256_shuffle_ps(low, high, 0x44), _mm256_shuffle_ps(low, high, 0xee));
+}
+#endif
+#if defined(__AVX512F__)
+OGIVE_INLINE float sum(__m512 x) noexcept {
+  const __m512d bits = _mm512_castps_pd(x);
+  return sum(_mm256_add_ps(_mm512_castps512_ps256(x), _mm256_castpd_ps(_mm512_extractf64x4_pd(bits, 1))));
+}
+OGIVE_INLINE double sum(__m512d x) noexcept {
+  return sum(_mm256_add_pd(_mm512_castpd512_pd256(x), _mm512_extractf64x4_pd(x, 1)));
+}
+OGIVE_INLINE __m512 fold_halves(__m512 a, __m512 b) noexcept {
+  return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+}
+OGIVE_INLINE __m512 fold_quarters(__m512 a, __m512 b) noexcept {
+  return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+}
+OGIVE_INLINE __m512d fold_halves(__m512d a, __m512d b) noexcept {
+  return _mm512_add_pd(_mm512_shuffle_f64x2(a, b, 0x44), _mm512_shuffle_f64x2(a, b, 0xee));
+}
+OGIVE_INLINE __m512d fold_quarters(__m512d a, __m512d b) noexcept {
+  return _mm512_add_pd(_mm512_shuffle_f64x2(a, b, 0x88), _mm512_shuffle_f64x2(a, b, 0xdd));
+}
+OGIVE_INLINE __m512d sum_all(const __m512d* x) noexcept {
+  const __m512d a = fold_quarters(fold_halves(x[0], x[2]), fold_halves(x[4], x[6]));
+  const __m512d b = fold_quarters(fold_halves(x[1], x[3]), fold_halves(x[5], x[7]));
+  return _mm512_add_pd(_mm512_unpacklo_pd(a, b), _mm512_unpackhi_pd(a, b));
+}
+OGIVE_INLINE __m512 sum_all(const __m512* x) noexcept {
+  const __m512 a = fold_quarters(fold_halves(x[0], x[4]), fold_halves(x[8], x[12]));
+  const __m512 b = fold_quarters(fold_halves(x[1], x[5]), fold_halves(x[9], x[13]));
+  const __m512 c = fold_quarters(fold_halves(x[2], x[6]), fold_halves(x[10], x[14]));
+  const __m512 d = fold_quarters(fold_halves(x[3], x[7]), fold_halves(x[11], x[15]));
+  const __m512 ac = _mm512_add_ps(_mm512_shuffle_ps(a, c, 0x44), _mm512_shuffle_ps(a, c, 0xee));
+  const __m512 bd = _mm512_add_ps(_mm512_shuffle_ps(b, d, 0x44), _mm512_shuffle_ps(b, d, 0xee));
+  const __m512 low = _mm512_unpacklo_ps(ac, bd), high = _mm512_unpackhi_ps(ac, bd);
+  return _mm512_add_ps(_mm512_shuffle_ps(low, high, 0x44), _mm512_shuffle_ps(low, high, 0xee));
+}
+#endif
+
+// ---- the first lanes ---------------------------------------------------------------------------------------------
+template <class T, std::size_t Bytes>
+struct partial {
+  using mask = index_t;
+  static OGIVE_INLINE mask first(index_t count) noexcept { return count; }
+};
+
+#if defined(__AVX__)
+alignas(64) inline constexpr std::int32_t lane_mask[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
+
+template <>
+struct partial<float, 16> {
+  using mask = __m128i;
+  static OGIVE_INLINE mask first(index_t count) noexcept {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(lane_mask + 8 - count));
+  }
+  static OGIVE_INLINE __m128 load(const float* p, mask m) noexcept { return _mm_maskload_ps(p, m); }
+  static OGIVE_INLINE void store(float* p, mask m, __m128 x) noexcept { _mm_maskstore_ps(p, m, x); }
+};
+template <>
+struct partial<double, 16> {
+  using mask = __m128i;
+  static OGIVE_INLINE mask first(index_t count) noexcept {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(lane_mask + 8 - 2 * count));
+  }
+  static OGIVE_INLINE __m128d load(const double* p, mask m) noexcept { return _mm_maskload_pd(p, m); }
+  static OGIVE_INLINE void store(double* p, mask m, __m128d x) noexcept { _mm_maskstore_pd(p, m, x); }
+};
+template <>
+struct partial<float, 32> {
+  using mask = __m256i;
+  static OGIVE_INLINE mask first(index_t count) noexcept {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(lane_mask + 8 - count));
+  }
+  static OGIVE_INLINE __m256 load(const float* p, mask m) noexcept { return _mm256_maskload_ps(p, m); }
+  static OGIVE_INLINE void store(float* p, mask m, __m256 x) noexcept { _mm256_maskstore_ps(p, m, x); }
+};
+template <>
+struct partial<double, 32> {
+  using mask = __m256i;
+  static OGIVE_INLINE mask first(index_t count) noexcept {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(lane_mask + 8 - 2 * count));
+  }
+  static OGIVE_INLINE __m256d load(const double* p, mask m) noexcept { return _mm256_maskload_pd(p, m); }
+  static OGIVE_INLINE void store(double* p, mask m, __m256d x) noexcept { _mm256_maskstore_pd(p, m, x); }
+};
+#endif
+#if defined(__AVX512F__)
+template <>
+struct partial<float, 64> {
+  using mask = __mmask16;
+  static OGIVE_INLINE mask first(index_t count) noexcept { return static_cast<mask>((1U << count) - 1U); }
+  static OGIVE_INLINE __m512 load(const float* p, mask m) noexcept { return _mm512_maskz_loadu_ps(m, p); }
+  static OGIVE_INLINE void store(float* p, mask m, __m512 x) noexcept { _mm512_mask_storeu_ps(p, m, x); }
+};
+template <>
+struct partial<double, 64> {
+  using mask = __mmask8;
+  static OGIVE_INLINE mask first(index_t count) noexcept { return static_cast<mask>((1U << count) - 1U); }
+  static OGIVE_INLINE __m512d load(const double* p, mask m) noexcept { return _mm512_maskz_loadu_pd(m, p); }
+  static OGIVE_INLINE void store(double* p, mask m, __m512d x) noexcept { _mm512_mask_storeu_pd(p, m, x); }
+};
+#endif
+
+// ---- storage types -----------------------------------------------------------------------------------------------
+#if defined(__SSE2__)
+template <>
+struct converted<bfloat16, float, 16> {
+  static OGIVE_INLINE __m128 load(const bfloat16* p) noexcept {
+    const __m128i bits = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+    return _mm_castsi128_ps(_mm_unpacklo_epi16(_mm_setzero_si128(), bits));
+  }
+};
+template <>
+struct converted<float, double, 16> {
+  static OGIVE_INLINE __m128d load(const float* p) noexcept {
+    return _mm_cvtps_pd(_mm_castpd_ps(_mm_load_sd(reinterpret_cast<const double*>(p))));
+  }
+  static OGIVE_INLINE void store(float* p, __m128d x) noexcept {
+    _mm_store_sd(reinterpret_cast<double*>(p), _mm_castps_pd(_mm_cvtpd_ps(x)));
+  }
+};
+#endif
+#if defined(__AVX2__)
+template <>
+struct converted<bfloat16, float, 32> {
+  static OGIVE_INLINE __m256 load(const bfloat16* p) noexcept {
+    const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+  }
+  static OGIVE_INLINE void store(bfloat16* p, __m256 x) noexcept {
+    const __m256i bits = _mm256_castps_si256(x);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256i even = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+    const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+    const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+    const __m256i high = _mm256_srli_epi32(_mm256_blendv_epi8(even, quiet, nan), 16);
+    const __m128i packed = _mm_packus_epi32(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), packed);
+  }
+};
+template <>
+struct converted<float, double, 32> {
+  static OGIVE_INLINE __m256d load(const float* p) noexcept { return _mm256_cvtps_pd(_mm_loadu_ps(p)); }
+  static OGIVE_INLINE void store(float* p, __m256d x) noexcept { _mm_storeu_ps(p, _mm256_cvtpd_ps(x)); }
+};
+template <>
+struct converted<double, float, 32> {
+  static OGIVE_INLINE __m256 load(const double* p) noexcept {
+    const __m128 low = _mm256_cvtpd_ps(_mm256_loadu_pd(p)), high = _mm256_cvtpd_ps(_mm256_loadu_pd(p + 4));
+    return _mm256_insertf128_ps(_mm256_castps128_ps256(low), high, 1);
+  }
+  static OGIVE_INLINE void store(double* p, __m256 x) noexcept {
+    _mm256_storeu_pd(p, _mm256_cvtps_pd(_mm256_castps256_ps128(x)));
+    _mm256_storeu_pd(p + 4, _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1)));
+  }
+};
+#endif
+#if defined(__F16C__)
+template <>
+struct converted<float16, float, 16> {
+  static OGIVE_INLINE __m128 load(const float16* p) noexcept {
+    return _mm_cvtph_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  }
+  static OGIVE_INLINE void store(float16* p, __m128 x) noexcept {
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+  }
+};
+template <>
+struct converted<float16, float, 32> {
+  static OGIVE_INLINE __m256 load(const float16* p) noexcept {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  static OGIVE_INLINE void store(float16* p, __m256 x) noexcept {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+  }
+};
+#endif
+#if defined(__AVX512F__)
+template <>
+struct converted<bfloat16, float, 64> {
+  static OGIVE_INLINE __m512 load(const bfloat16* p) noexcept {
+    const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+  }
+  static OGIVE_INLINE void store(bfloat16* p, __m512 x) noexcept {
+    const __m512i bits = _mm512_castps_si512(x);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    const __m512i even = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+    const __m512i kept = _mm512_mask_or_epi32(even, nan, bits, _mm512_set1_epi32(0x400000));
+    const __m256i high = _mm512_cvtepi32_epi16(_mm512_srli_epi32(kept, 16));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), high);
+  }
+};
+template <>
+struct converted<float16, float, 64> {
+  static OGIVE_INLINE __m512 load(const float16* p) noexcept {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  static OGIVE_INLINE void store(float16* p, __m512 x) noexcept {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+  }
+};
+template <>
+struct converted<float, double, 64> {
+  static OGIVE_INLINE __m512d load(const float* p) noexcept { return _mm512_cvtps_pd(_mm256_loadu_ps(p)); }
+  static OGIVE_INLINE void store(float* p, __m512d x) noexcept { _mm256_storeu_ps(p, _mm512_cvtpd_ps(x)); }
+};
+template <>
+struct converted<double, float, 64> {
+  static OGIVE_INLINE __m512 load(const double* p) noexcept {
+    const __m256d low = _mm256_castps_pd(_mm512_cvtpd_ps(_mm512_loadu_pd(p)));
+    const __m256d high = _mm256_castps_pd(_mm512_cvtpd_ps(_mm512_loadu_pd(p + 8)));
+    return _mm512_castpd_ps(_mm512_insertf64x4(_mm512_castpd256_pd512(low), high, 1));
+  }
+  static OGIVE_INLINE void store(double* p, __m512 x) noexcept {
+    const __m512d bits = _mm512_castps_pd(x);
+    _mm512_storeu_pd(p, _mm512_cvtps_pd(_mm512_castps512_ps256(x)));
+    _mm512_storeu_pd(p + 8, _mm512_cvtps_pd(_mm256_castpd_ps(_mm512_extractf64x4_pd(bits, 1))));
+  }
+};
+#endif
+
+}  // namespace simd::native
+}  // inline namespace OGIVE_ABI
+}  // namespace ogive
