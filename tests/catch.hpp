@@ -25,6 +25,6 @@ inline std::uint64_t seed_or(std::uint64_t fallback) {
 }  // namespace ogive::tests
 
 /// `OGIVE_SEED(seed, 7);` declares `const std::uint64_t seed` and has every failure of this scope print it.
-#define OGIVE_SEED(name, fallback)                                     \
-  const std::uint64_t name = ::ogive::tests::seed_or(fallback);        \
+#define OGIVE_SEED(name, fallback)                              \
+  const std::uint64_t name = ::ogive::tests::seed_or(fallback); \
   INFO("seed " << name << " (repeat with OGIVE_SEED=" << name << ")")
