@@ -1,0 +1,197 @@
+// L4: what a feature map φ is, and how one is applied to rows.
+//
+// Linear attention replaces exp(q·k) by φ(q)·φ(k). A map is a small type, cheap to copy (weights are views), of one of
+// two kinds:
+//   elementwise   template <class X> X operator()(X x) const;       X is float, double, or a simd::batch of them
+//   row map       index_t features(index_t d) const;
+//                 template <class Acc>
+//                 void operator()(view<const Acc, 2> x, view<Acc, 2> y, const map_site& first) const;
+//                                                                   x [rows, d], y [rows, features(d)]
+// Rows have unit inner stride; row r is the token at position first.position + r. A map that cannot take every d also
+// has `status check(index_t d) const noexcept`, which verbs call at the door. Maps never allocate and never throw.
+#pragma once
+
+#include <ogive/core/accum.hpp>
+#include <ogive/core/context.hpp>
+#include <ogive/simd/batch.hpp>
+
+#include <tuple>
+
+namespace ogive {
+
+/// Which operand of attention is mapped: some maps treat the two differently.
+enum class side { query, key };
+
+/// Where rows stand: the absolute position of the first one, and the sequence and head they belong to.
+struct map_site {
+  index_t position = 0;
+  side which = side::query;
+  index_t batch = 0;
+  index_t head = 0;
+};
+
+inline namespace OGIVE_ABI {
+
+namespace maps::detail {
+
+template <class M, class Acc>
+concept maps_a_number = requires(const M& map, Acc x) {
+  { map(x) } -> std::convertible_to<Acc>;
+};
+template <class M>
+concept counts_features = requires(const M& map, index_t d) {
+  { map.features(d) } -> std::convertible_to<index_t>;
+};
+template <class M, class Acc>
+concept maps_rows_of = requires(const M& map, view<const Acc, 2> x, view<Acc, 2> y, const map_site& first) {
+  map(x, y, first);
+};
+
+// The compiler prints these names when a type is refused as a feature map.
+template <class M>
+inline constexpr bool map_can_be_called_with_a_number_or_has_features_of_d =
+    (maps_a_number<M, float> && maps_a_number<M, double>) || counts_features<M>;
+template <class M>
+inline constexpr bool map_with_features_can_be_called_with_rows_x_y_and_a_map_site =
+    !counts_features<M> || (maps_rows_of<M, float> && maps_rows_of<M, double>);
+template <class M>
+inline constexpr bool map_can_be_copied = std::copy_constructible<M>;
+
+}  // namespace maps::detail
+
+template <class M>
+concept feature_map =
+    maps::detail::map_can_be_copied<M> && maps::detail::map_can_be_called_with_a_number_or_has_features_of_d<M> &&
+    maps::detail::map_with_features_can_be_called_with_rows_x_y_and_a_map_site<M>;
+
+template <class M>
+concept row_map = feature_map<M> && maps::detail::counts_features<M>;
+template <class M>
+concept elementwise_map = feature_map<M> && !maps::detail::counts_features<M>;
+
+/// `static_assert(ogive::explain_feature_map<my_map>());` says in a sentence what my_map lacks.
+template <class M>
+consteval bool explain_feature_map() {
+  static_assert(maps::detail::map_can_be_copied<M>, "a feature map is passed by value: it must be copyable");
+  static_assert(maps::detail::map_can_be_called_with_a_number_or_has_features_of_d<M>,
+                "a feature map is elementwise, template <class X> X operator()(X x) const, or it maps rows and has "
+                "index_t features(index_t d) const");
+  static_assert(maps::detail::map_with_features_can_be_called_with_rows_x_y_and_a_map_site<M>,
+                "a feature map with features(d) also needs template <class Acc> void operator()(view<const Acc, 2> x, "
+                "view<Acc, 2> y, const map_site& first) const, for float and for double");
+  return feature_map<M>;
+}
+
+/// K, the number of features of a row of d numbers.
+template <feature_map M>
+constexpr index_t features(const M& map, index_t d) noexcept {
+  if constexpr (row_map<M>) {
+    return map.features(d);
+  } else {
+    return d;
+  }
+}
+
+/// Whether the map can take rows of d numbers; says why not.
+template <feature_map M>
+status check_map(const M& map, index_t d) noexcept {
+  if constexpr (requires {
+                  { map.check(d) } -> std::same_as<status>;
+                }) {
+    return map.check(d);
+  } else {
+    return {};
+  }
+}
+
+namespace maps::detail {
+
+/// y_i = map(x_i) for n numbers; x may be y.
+template <class M, class Acc>
+void map_numbers(const M& map, const Acc* x, Acc* y, index_t n) noexcept {
+  if constexpr (requires(simd::batch<Acc> v) {
+                  { map(v) } -> std::same_as<simd::batch<Acc>>;
+                }) {
+    constexpr index_t width = simd::width<Acc>;
+    index_t i = 0;
+    for (; i + width <= n; i += width) simd::store(y + i, map(simd::load(x + i)));
+    if (i < n) simd::store(y + i, map(simd::load(x + i, n - i)), n - i);
+  } else {
+    for (index_t i = 0; i < n; ++i) y[i] = static_cast<Acc>(map(x[i]));
+  }
+}
+
+}  // namespace maps::detail
+
+/// φ of each row: x [rows, d], y [rows, K], both with unit inner stride and any row stride. An elementwise map may work
+/// in place.
+template <class Acc, feature_map M>
+void apply_map(const M& map, const view<const Acc, 2>& x, const view<Acc, 2>& y, const map_site& first) noexcept {
+  const index_t rows = x.extent(0);
+  const index_t d = x.extent(1);
+  OGIVE_ASSERT(y.extent(0) == rows && y.extent(1) == features(map, d));
+  OGIVE_ASSERT((d <= 1 || x.stride(1) == 1) && (y.extent(1) <= 1 || y.stride(1) == 1));
+  if constexpr (row_map<M>) {
+    map(x, y, first);
+  } else if (x.stride(0) == d && y.stride(0) == d) {
+    maps::detail::map_numbers(map, x.data(), y.data(), rows * d);
+  } else {
+    for (index_t r = 0; r < rows; ++r) maps::detail::map_numbers(map, x.pointer(r, 0), y.pointer(r, 0), d);
+  }
+}
+
+/// φ of every row of a tensor of any strides: x [B, L, H, d], y [B, L, H, K]. `first` is the site of x(0, 0, 0, ·).
+/// \throws shape_error when y does not fit, and what the map's own check says.
+template <storage T, feature_map M>
+void evaluate(const M& map, const std::type_identity_t<view<const T, 4>>& x, const view<T, 4>& y,
+              const map_site& first = {}, context& ctx = default_context()) {
+  using Acc = accum_t<T>;
+  constexpr index_t block = 64;
+  const index_t length = x.extent(1);
+  const index_t heads = x.extent(2);
+  const index_t d = x.extent(3);
+  require(check_map(map, d));
+  const index_t K = features(map, d);
+  if (const shape<4> fitting{x.extent(0), length, heads, K}; y.extents() != fitting) {
+    raise(status(status_code::shape) << "ogive::evaluate: y has shape " << std::span<const index_t>(y.extents())
+                                     << ", the features of x " << std::span<const index_t>(x.extents()) << " need "
+                                     << std::span<const index_t>(fitting));
+  }
+
+  const auto carve = [=](arena memory) {
+    const view<Acc, 2> rows(memory.take<Acc>(block * d), {block, d});
+    const view<Acc, 2> mapped(memory.take<Acc>(block * K), {block, K});
+    return std::tuple(rows, mapped, memory.used());
+  };
+  const std::size_t bytes = std::get<2>(carve(arena()));
+  ctx.reserve(static_cast<std::size_t>(ctx.workers()) * bytes);
+  ctx.run(x.extent(0) * heads, bytes, [&](index_t task, arena memory) noexcept {
+    const auto [rows, mapped, used] = carve(memory);
+    const index_t b = task / heads;
+    const index_t h = task % heads;
+    for (index_t t = 0; t < length; t += block) {
+      const index_t n = std::min(block, length - t);
+      for (index_t r = 0; r < n; ++r)
+        for (index_t i = 0; i < d; ++i) rows(r, i) = static_cast<Acc>(x(b, t + r, h, i));
+      apply_map<Acc>(map, rows.slice(0, 0, n), mapped.slice(0, 0, n),
+                     {first.position + t, first.which, first.batch + b, first.head + h});
+      for (index_t r = 0; r < n; ++r)
+        for (index_t j = 0; j < K; ++j) y(b, t + r, h, j) = static_cast<T>(mapped(r, j));
+    }
+  });
+}
+
+namespace maps {
+
+/// φ(x) = x
+struct identity {
+  template <class X>
+  X operator()(X x) const noexcept {
+    return x;
+  }
+};
+
+}  // namespace maps
+
+}  // namespace OGIVE_ABI
+}  // namespace ogive
