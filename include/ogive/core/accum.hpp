@@ -8,7 +8,7 @@
 
 namespace ogive {
 
-namespace detail {
+namespace core {
 
 template <class T>
 struct accum {
@@ -23,11 +23,11 @@ struct accum<float16> {
   using type = float;
 };
 
-}  // namespace detail
+}  // namespace core
 
 /// The type of sums, gates, dt, A, β and biases: float for the 16-bit types, else T itself.
 template <class T>
-using accum_t = typename detail::accum<std::remove_const_t<T>>::type;
+using accum_t = typename core::accum<std::remove_const_t<T>>::type;
 
 /// What a sweep computes in when tensors are of T and states of S: the wider of the two accumulators.
 template <class T, class S>

@@ -4,7 +4,7 @@
 #include <ogive/core/options.hpp>
 #include <ogive/core/state.hpp>
 
-namespace ogive::detail {
+namespace ogive::core {
 
 /// Whether `address` is an element of x, for strides that nest (each larger than the span of the smaller ones). Views
 /// that do not nest answer false: overlap is refused only where it is certain.
@@ -230,4 +230,4 @@ class checker {
   status result_;
 };
 
-}  // namespace ogive::detail
+}  // namespace ogive::core

@@ -8,7 +8,7 @@
 
 namespace ogive {
 
-namespace detail {
+namespace core {
 
 constexpr std::uint16_t bfloat16_bits(float x) noexcept {
   const auto bits = std::bit_cast<std::uint32_t>(x);
@@ -52,14 +52,14 @@ constexpr float float16_value(std::uint16_t half) noexcept {
 template <class T>
 concept number = std::integral<T> || std::floating_point<T>;
 
-}  // namespace detail
+}  // namespace core
 
 /// bfloat16: the upper half of an IEEE float. Conversion rounds to nearest, ties to even.
 struct bfloat16 {
   std::uint16_t bits;
 
   bfloat16() = default;
-  constexpr explicit bfloat16(detail::number auto x) noexcept : bits(detail::bfloat16_bits(static_cast<float>(x))) {}
+  constexpr explicit bfloat16(core::number auto x) noexcept : bits(core::bfloat16_bits(static_cast<float>(x))) {}
   constexpr operator float() const noexcept { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
 };
 
@@ -68,8 +68,8 @@ struct float16 {
   std::uint16_t bits;
 
   float16() = default;
-  constexpr explicit float16(detail::number auto x) noexcept : bits(detail::float16_bits(static_cast<float>(x))) {}
-  constexpr operator float() const noexcept { return detail::float16_value(bits); }
+  constexpr explicit float16(core::number auto x) noexcept : bits(core::float16_bits(static_cast<float>(x))) {}
+  constexpr operator float() const noexcept { return core::float16_value(bits); }
 };
 
 }  // namespace ogive

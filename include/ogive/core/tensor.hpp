@@ -17,13 +17,13 @@ class tensor {
   static constexpr std::size_t alignment = 64;
 
   tensor() noexcept = default;
-  explicit tensor(const shape<Rank>& extents, T fill = T{}) : tensor(extents, detail::row_major(extents), fill) {}
+  explicit tensor(const shape<Rank>& extents, T fill = T{}) : tensor(extents, core::row_major(extents), fill) {}
 
   /// With strides of its own (padded rows); `fill` goes to the padding too.
   tensor(const shape<Rank>& extents, const shape<Rank>& strides, T fill) : extents_(extents), strides_(strides) {
     index_t last = 0;
     for (std::size_t axis = 0; axis < Rank; ++axis) last += std::max<index_t>(extents[axis] - 1, 0) * strides[axis];
-    held_ = detail::volume(extents) == 0 ? 0 : last + 1;
+    held_ = core::volume(extents) == 0 ? 0 : last + 1;
     const auto bytes = static_cast<std::size_t>(std::max<index_t>(held_, 1)) * sizeof(T);
     data_.reset(static_cast<T*>(::operator new (bytes, std::align_val_t{alignment})));
     std::uninitialized_fill_n(data_.get(), held_, fill);
@@ -52,7 +52,7 @@ class tensor {
   /// All elements in memory order, padding included.
   std::span<T> flat() noexcept { return {data_.get(), static_cast<std::size_t>(held_)}; }
   std::span<const T> flat() const noexcept { return {data_.get(), static_cast<std::size_t>(held_)}; }
-  index_t size() const noexcept { return data_ ? detail::volume(extents_) : 0; }
+  index_t size() const noexcept { return data_ ? core::volume(extents_) : 0; }
   index_t extent(std::size_t axis) const noexcept { return extents_[axis]; }
   const shape<Rank>& extents() const noexcept { return extents_; }
 

@@ -13,7 +13,7 @@ namespace ogive {
 template <std::size_t Rank>
 using shape = std::array<index_t, Rank>;
 
-namespace detail {
+namespace core {
 
 template <std::size_t Rank>
 constexpr shape<Rank> row_major(const shape<Rank>& extents) noexcept {
@@ -33,7 +33,7 @@ constexpr index_t volume(const shape<Rank>& extents) noexcept {
   return product;
 }
 
-}  // namespace detail
+}  // namespace core
 
 /// A rank-`Rank` window onto memory somebody else owns. Strides are in elements, in any order, of any sign, and may be
 /// 0 (a broadcast). A default-constructed view is absent: `present()` is false, which is how optional fields are left
@@ -49,7 +49,7 @@ class view {
 
   /// Row-major over `extents`.
   constexpr view(T* data, const shape<Rank>& extents) noexcept
-      : data_(data), extents_(extents), strides_(detail::row_major(extents)), present_(true) {}
+      : data_(data), extents_(extents), strides_(core::row_major(extents)), present_(true) {}
 
   constexpr view(T* data, const shape<Rank>& extents, const shape<Rank>& strides) noexcept
       : data_(data), extents_(extents), strides_(strides), present_(true) {}
@@ -59,7 +59,7 @@ class view {
   requires std::convertible_to<decltype(std::ranges::data(std::declval<Range&>())), T*>
   constexpr view(Range&& range, const shape<Rank>& extents) : view(std::ranges::data(range), extents) {
     const auto held = static_cast<index_t>(std::ranges::size(range));
-    if (held != detail::volume(extents)) {
+    if (held != core::volume(extents)) {
       raise(status(status_code::shape) << "ogive::view: a range of " << held << " elements cannot be seen as "
                                        << std::span<const index_t>(extents));
     }
@@ -82,7 +82,7 @@ class view {
   constexpr index_t stride(std::size_t axis) const noexcept { return strides_[axis]; }
   constexpr const shape<Rank>& extents() const noexcept { return extents_; }
   constexpr const shape<Rank>& strides() const noexcept { return strides_; }
-  constexpr index_t size() const noexcept { return present_ ? detail::volume(extents_) : 0; }
+  constexpr index_t size() const noexcept { return present_ ? core::volume(extents_) : 0; }
   constexpr bool empty() const noexcept { return size() == 0; }
 
   template <std::convertible_to<index_t>... Index>

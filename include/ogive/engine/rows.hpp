@@ -1,0 +1,99 @@
+// L5: between tensors of any strides and storage, and panels: dense rows in the accumulation type. One chunk at a
+// time, never a whole tensor.
+#pragma once
+
+#include <ogive/core/accum.hpp>
+#include <ogive/core/view.hpp>
+#include <ogive/simd/batch.hpp>
+
+namespace ogive {
+inline namespace OGIVE_ABI {
+
+/// Which rows a hook fills or drains: `count` tokens of batch row `batch` from `token` on, in head `head`. Tokens from
+/// `live` on (counted like `count`) are padding: hooks give them zeros and a log decay of 0. `position` is the place of
+/// the first token in its own sequence.
+struct tokens {
+  index_t batch = 0;
+  index_t token = 0;
+  index_t count = 0;
+  index_t live = 0;
+  index_t position = 0;
+  index_t head = 0;
+};
+
+namespace detail {
+
+constexpr index_t round_up(index_t count, index_t step) noexcept { return (count + step - 1) / step * step; }
+
+/// Elements of a panel row that holds `count` of them: whole vectors.
+template <class Acc>
+constexpr index_t padded(index_t count) noexcept {
+  return round_up(count, simd::width<Acc>);
+}
+
+/// panel[i][j] = x[i][j] for i < rows, j < columns; 0 for j up to the padded width.
+template <class Acc, class T>
+OGIVE_NOINLINE void load_rows(const view<const T, 2>& x, Acc* OGIVE_RESTRICT panel, index_t stride) noexcept {
+  constexpr index_t W = simd::width<Acc>;
+  const index_t columns = x.extent(1);
+  for (index_t i = 0; i < x.extent(0); ++i) {
+    const T* from = x.data() + i * x.stride(0);
+    Acc* to = panel + i * stride;
+    if (x.stride(1) == 1) {
+      index_t j = 0;
+      for (; j + W <= columns; j += W) simd::store(to + j, simd::load_as<Acc, simd::default_arch>(from + j));
+      if (j < columns) simd::store(to + j, simd::load_as<Acc, simd::default_arch>(from + j, columns - j));
+    } else {
+      for (index_t j = 0; j < columns; j += W) {
+        simd::store(to + j, simd::load_strided<Acc, simd::default_arch>(from + j * x.stride(1), x.stride(1),
+                                                                        std::min(W, columns - j)));
+      }
+    }
+  }
+}
+
+/// x[i][j] = panel[i][j], rounded to the storage type.
+template <class Acc, class T>
+OGIVE_NOINLINE void store_rows(const Acc* OGIVE_RESTRICT panel, index_t stride, const view<T, 2>& x) noexcept {
+  constexpr index_t W = simd::width<Acc>;
+  const index_t columns = x.extent(1);
+  for (index_t i = 0; i < x.extent(0); ++i) {
+    const Acc* from = panel + i * stride;
+    T* to = x.data() + i * x.stride(0);
+    if (x.stride(1) == 1) {
+      index_t j = 0;
+      for (; j + W <= columns; j += W) simd::store_as(to + j, simd::load(from + j));
+      if (j < columns) simd::store_as(to + j, simd::load(from + j), columns - j);
+    } else {
+      for (index_t j = 0; j < columns; j += W) {
+        simd::store_strided(to + j * x.stride(1), x.stride(1), simd::load(from + j), std::min(W, columns - j));
+      }
+    }
+  }
+}
+
+template <class Acc>
+void zero_rows(Acc* panel, index_t stride, index_t rows, index_t columns) noexcept {
+  for (index_t i = 0; i < rows; ++i) {
+    for (index_t j = 0; j < columns; ++j) panel[i * stride + j] = Acc(0);
+  }
+}
+
+/// The rows of one head of x [B, L, H, ·] that `at` names, as a matrix.
+template <class T>
+view<T, 2> rows_of(const view<T, 4>& x, const tokens& at, index_t count) noexcept {
+  return {x.data() + at.batch * x.stride(0) + at.token * x.stride(1) + at.head * x.stride(2),
+          {count, x.extent(3)},
+          {x.stride(1), x.stride(3)}};
+}
+
+/// The plain load: the live rows of x, zeros for padding.
+template <class Acc, class T>
+void load_tokens(const view<const T, 4>& x, const tokens& at, Acc* panel, index_t stride) noexcept {
+  load_rows(rows_of(x, at, at.live), panel, stride);
+  zero_rows(panel + at.live * stride, stride, at.count - at.live, padded<Acc>(x.extent(3)));
+}
+
+}  // namespace detail
+}  // namespace OGIVE_ABI
+}  // namespace ogive
