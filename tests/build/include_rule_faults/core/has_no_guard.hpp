@@ -1,0 +1,1 @@
+#include <ogive/config.hpp>

@@ -1,0 +1,2 @@
+#pragma once
+#include <ogive/reference/ssd.hpp>

@@ -1,0 +1,2 @@
+#pragma once
+using wide = xsimd::batch<float>;

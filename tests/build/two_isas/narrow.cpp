@@ -1,0 +1,2 @@
+#define UNIT(name) narrow_##name
+#include "unit.hpp"

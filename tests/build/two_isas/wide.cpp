@@ -1,0 +1,2 @@
+#define UNIT(name) wide_##name
+#include "unit.hpp"
