@@ -1,8 +1,8 @@
 // L2: one vector of float or double. The only file that names xsimd: what differs between its versions, what it lacks
 // (one-instruction fma on AVX-512, partial loads) and what the library wants the same to the bit everywhere is here.
 //
-// Call these functions qualified (simd::fma): a batch is an xsimd batch, so argument-dependent lookup finds xsimd's too.
-// Write simd::fma where a fused operation is meant and never a * b + c: some compilers fuse that by themselves.
+// Call these functions qualified (simd::fma): a batch is an xsimd batch, so argument-dependent lookup finds xsimd's
+// too. Write simd::fma where a fused operation is meant and never a * b + c: some compilers fuse that by themselves.
 #pragma once
 
 #include <ogive/config.hpp>
@@ -38,7 +38,6 @@ inline constexpr std::size_t bytes = sizeof(T) * batch<T, Arch>::size;
 
 template <class T>
 using bits_t = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
-
 
 template <class T, std::size_t W>
 struct lane_table {
@@ -191,7 +190,8 @@ OGIVE_INLINE batch<T, Arch> load_strided(const S* p, index_t stride, index_t cou
 
 /// p[i · stride] = lane i for i < count.
 template <class S, class T, class Arch>
-OGIVE_INLINE void store_strided(S* p, index_t stride, const batch<T, Arch>& x, index_t count = width<T, Arch>) noexcept {
+OGIVE_INLINE void store_strided(S* p, index_t stride, const batch<T, Arch>& x,
+                                index_t count = width<T, Arch>) noexcept {
   if (stride == 1) return simd::store_as(p, x, count);
   S buffer[batch<T, Arch>::size];
   simd::store_as(buffer, x);
@@ -202,7 +202,9 @@ OGIVE_INLINE void store_strided(S* p, index_t stride, const batch<T, Arch>& x, i
 
 /// Whether fma rounds once. Without such an instruction (SSE2) it is a product and a sum.
 template <class T, class Arch = default_arch>
-inline constexpr bool has_fma = requires(typename batch<T, Arch>::register_type r) { native::fma(r, r, r); };
+inline constexpr bool has_fma = requires(typename batch<T, Arch>::register_type r) {
+  native::fma(r, r, r);
+};
 
 /// a · b + c
 template <class T, class Arch>
@@ -365,5 +367,5 @@ OGIVE_INLINE batch<T, Arch> scale2(const batch<T, Arch>& x, const batch<T, Arch>
 }
 
 }  // namespace simd
-}  // inline namespace OGIVE_ABI
+}  // namespace OGIVE_ABI
 }  // namespace ogive

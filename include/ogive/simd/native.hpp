@@ -77,8 +77,12 @@ OGIVE_INLINE __m128 sum_all(const __m128* x) noexcept {
 }
 #endif
 #if defined(__AVX__)
-OGIVE_INLINE float sum(__m256 x) noexcept { return sum(_mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1))); }
-OGIVE_INLINE double sum(__m256d x) noexcept { return sum(_mm_add_pd(_mm256_castpd256_pd128(x), _mm256_extractf128_pd(x, 1))); }
+OGIVE_INLINE float sum(__m256 x) noexcept {
+  return sum(_mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1)));
+}
+OGIVE_INLINE double sum(__m256d x) noexcept {
+  return sum(_mm_add_pd(_mm256_castpd256_pd128(x), _mm256_extractf128_pd(x, 1)));
+}
 
 OGIVE_INLINE __m256 fold(__m256 a, __m256 b) noexcept {  // the 128-bit halves of a added, then those of b
   return _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
@@ -320,5 +324,5 @@ struct converted<double, float, 64> {
 #endif
 
 }  // namespace simd::native
-}  // inline namespace OGIVE_ABI
+}  // namespace OGIVE_ABI
 }  // namespace ogive

@@ -1,0 +1,172 @@
+// L3: products of panels of the size of a chunk (16 … 256 each way), which live in L1 or L2 and are used as they lie.
+//
+//   gemm_ab    C ← A B         A [m, k]  B [k, n]
+//   gemm_atb   C ← Aᵀ B        A [k, m]  B [k, n]
+//   gemm_abt   C ← A Bᵀ        A [m, k]  B [n, k]
+//   gemm_tril  C ← tril(A) B   A [m, m]  B [m, n]
+//
+// C [m, n] must not overlap A or B. Any m, n, k ≥ 0. Nothing outside the panels is read or written, and of a row only
+// its n (or k, or m) elements, so rows need no padding. Every Σ_k starts from zero and runs k = 0, 1, … with one fma
+// per term: an element has the same bits whatever m, n, the tile, the strides or the alignment, and however C is split.
+#pragma once
+
+#include <ogive/linalg/tile.hpp>
+#include <ogive/linalg/transpose.hpp>
+
+namespace ogive {
+inline namespace OGIVE_ABI {
+namespace linalg {
+
+namespace detail {
+
+/// C = A B, all of it.
+template <class T, class A, class Finish>
+struct dense_kernel {
+  index_t k;
+  A a;
+  panel<const T> b;
+  panel<T> c;
+  Finish finish;
+
+  static OGIVE_INLINE index_t first_row(index_t) noexcept { return 0; }
+
+  template <class Tile>
+  OGIVE_INLINE void run(index_t i, index_t j, const typename Tile::cols& cols) const noexcept {
+    Tile tile;
+    tile.zero(typename Tile::all{});
+    tile.product(k, a.from(i, 0), b.data + j, b.stride, cols);
+    tile.drain(i, j, c, cols, finish, typename Tile::all{});
+  }
+};
+
+/// C = A B on and below the diagonal; whole tiles, so some of the elements above it too.
+template <class T, class A, class Finish, class Arch>
+struct lower_kernel : dense_kernel<T, A, Finish> {
+  static OGIVE_INLINE index_t first_row(index_t j) noexcept {
+    constexpr auto rows = static_cast<index_t>(shape_of<T, Arch>::rows);
+    return j / rows * rows;
+  }
+};
+
+/// C = tril(A) B: row i sums k ≤ i, or k < i when strict.
+template <bool Strict, class T, class A, class Finish>
+struct triangular_kernel {
+  A a;
+  panel<const T> b;
+  panel<T> c;
+  Finish finish;
+
+  static OGIVE_INLINE index_t first_row(index_t) noexcept { return 0; }
+
+  template <class Tile>
+  OGIVE_INLINE void run(index_t i, index_t j, const typename Tile::cols& cols) const noexcept {
+    Tile tile;
+    tile.zero(typename Tile::all{});
+    tile.product(i, a.from(i, 0), b.data + j, b.stride, cols);
+    tile.template triangle<Strict>(a.from(i, i), b.row(i) + j, b.stride, cols, typename Tile::down{});
+    tile.drain(i, j, c, cols, finish, typename Tile::all{});
+  }
+};
+
+template <std::size_t R, std::size_t N, bool Partial, class T, class Arch, class Kernel>
+void sweep_rows(index_t i, index_t m, index_t j, const columns<T, Arch, N, Partial>& cols,
+                const Kernel& kernel) noexcept {
+  constexpr auto rows = static_cast<index_t>(R);
+  for (; i + rows <= m; i += rows) kernel.template run<tile<T, Arch, R, N, Partial>>(i, j, cols);
+  if constexpr (R > 1) {
+    if (i < m) sweep_rows<R / 2>(i, m, j, cols, kernel);
+  }
+}
+
+template <std::size_t N, class T, class Arch, class Kernel>
+OGIVE_INLINE void sweep_last_columns(index_t m, index_t j, index_t n, const Kernel& kernel) noexcept {
+  constexpr std::size_t rows = shape_of<T, Arch>::rows;
+  constexpr index_t W = simd::width<T, Arch>;
+  const index_t last = n - j - static_cast<index_t>(N - 1) * W;
+  if (last > 0) {
+    sweep_rows<rows>(kernel.first_row(j), m, j, columns<T, Arch, N, true>{simd::lanes<T, Arch>(last)}, kernel);
+  } else if constexpr (N > 1) {
+    sweep_last_columns<N - 1, T, Arch>(m, j, n, kernel);
+  }
+}
+
+/// Runs the kernel on tiles that cover the m × n elements of C: down the rows, then along the columns.
+template <class T, class Arch, class Kernel>
+void sweep(index_t m, index_t n, const Kernel& kernel) noexcept {
+  constexpr std::size_t rows = shape_of<T, Arch>::rows, N = shape_of<T, Arch>::vectors;
+  constexpr index_t W = simd::width<T, Arch>, block = static_cast<index_t>(N) * W;
+  index_t j = 0;
+  for (; j + block <= n; j += block) {
+    sweep_rows<rows>(kernel.first_row(j), m, j, columns<T, Arch, N, false>{simd::lanes<T, Arch>(W)}, kernel);
+  }
+  sweep_last_columns<N, T, Arch>(m, j, n, kernel);
+}
+
+/// A parameter whose type follows from another argument, so that {pointer, stride} converts.
+template <class T>
+using given = std::type_identity_t<panel<const T>>;
+
+}  // namespace detail
+
+/// C ← A B, A [m, k], B [k, n].
+template <class Arch = simd::default_arch, class T, class Finish = overwrite>
+OGIVE_INLINE void gemm_ab(index_t m, index_t n, index_t k, detail::given<T> a, detail::given<T> b, panel<T> c,
+                          const Finish& finish = {}) noexcept {
+  using A = detail::left<T, index_t, detail::one>;
+  detail::sweep<T, Arch>(m, n, detail::dense_kernel<T, A, Finish>{k, A{a.data, a.stride, {}}, b, c, finish});
+}
+
+/// C ← Aᵀ B, A [k, m], B [k, n].
+template <class Arch = simd::default_arch, class T, class Finish = overwrite>
+OGIVE_INLINE void gemm_atb(index_t m, index_t n, index_t k, detail::given<T> a, detail::given<T> b, panel<T> c,
+                           const Finish& finish = {}) noexcept {
+  using A = detail::left<T, detail::one, index_t>;
+  detail::sweep<T, Arch>(m, n, detail::dense_kernel<T, A, Finish>{k, A{a.data, {}, a.stride}, b, c, finish});
+}
+
+/// Elements of scratch that gemm_abt and gemm_abt_lower want: B turned round.
+template <class T, class Arch = simd::default_arch>
+constexpr index_t gemm_abt_scratch(index_t n, index_t k) noexcept {
+  return transposed_stride<T, Arch>(n) * k;
+}
+
+/// C ← A Bᵀ, A [m, k], B [n, k], with gemm_abt_scratch(n, k) elements of scratch.
+template <class Arch = simd::default_arch, class T, class Finish = overwrite>
+OGIVE_INLINE void gemm_abt(index_t m, index_t n, index_t k, detail::given<T> a, detail::given<T> b, panel<T> c,
+                           std::type_identity_t<T>* scratch, const Finish& finish = {}) noexcept {
+  const panel<T> bt{scratch, transposed_stride<T, Arch>(n)};
+  transpose<Arch>(n, k, b, bt);
+  gemm_ab<Arch>(m, n, k, a, bt, c, finish);
+}
+
+/// The elements of A Bᵀ with j ≤ i (A [m, k], B [n, k]); those above the diagonal are unspecified.
+template <class Arch = simd::default_arch, class T, class Finish = overwrite>
+OGIVE_INLINE void gemm_abt_lower(index_t m, index_t n, index_t k, detail::given<T> a, detail::given<T> b, panel<T> c,
+                                 std::type_identity_t<T>* scratch, const Finish& finish = {}) noexcept {
+  using A = detail::left<T, index_t, detail::one>;
+  const panel<T> bt{scratch, transposed_stride<T, Arch>(n)};
+  transpose<Arch>(n, k, b, bt);
+  detail::sweep<T, Arch>(m, n < m ? n : m,
+                         detail::lower_kernel<T, A, Finish, Arch>{{k, A{a.data, a.stride, {}}, bt, c, finish}});
+}
+
+/// C ← tril(A) B, A [m, m], B [m, n]: C_i = Σ_{j ≤ i} A_ij B_j. A above the diagonal is never read, and row j of B
+/// never meets a row of C above j, not even by a product with zero: NaN and infinity there stay there.
+template <class Arch = simd::default_arch, class T, class Finish = overwrite>
+OGIVE_INLINE void gemm_tril(index_t m, index_t n, detail::given<T> a, detail::given<T> b, panel<T> c,
+                            const Finish& finish = {}) noexcept {
+  using A = detail::left<T, index_t, detail::one>;
+  detail::sweep<T, Arch>(m, n, detail::triangular_kernel<false, T, A, Finish>{A{a.data, a.stride, {}}, b, c, finish});
+}
+
+/// The same without the diagonal: C_i = Σ_{j < i} A_ij B_j.
+template <class Arch = simd::default_arch, class T, class Finish = overwrite>
+OGIVE_INLINE void gemm_strict_tril(index_t m, index_t n, detail::given<T> a, detail::given<T> b, panel<T> c,
+                                   const Finish& finish = {}) noexcept {
+  using A = detail::left<T, index_t, detail::one>;
+  detail::sweep<T, Arch>(m, n, detail::triangular_kernel<true, T, A, Finish>{A{a.data, a.stride, {}}, b, c, finish});
+}
+
+}  // namespace linalg
+}  // namespace OGIVE_ABI
+}  // namespace ogive

@@ -1,0 +1,42 @@
+// L3: the unit lower triangular solve of the delta rule.
+#pragma once
+
+#include <ogive/linalg/gemm.hpp>
+
+namespace ogive {
+inline namespace OGIVE_ABI {
+namespace linalg {
+
+namespace detail {
+
+/// X_i = B_i − Σ_{j < i} A_ij X_j, a tile of rows at a time: the finished rows by fma, then down the tile itself.
+template <class T, class A>
+struct solve_kernel {
+  A a;
+  panel<T> x;
+
+  static OGIVE_INLINE index_t first_row(index_t) noexcept { return 0; }
+
+  template <class Tile>
+  OGIVE_INLINE void run(index_t i, index_t j, const typename Tile::cols& cols) const noexcept {
+    Tile tile;
+    tile.fill(panel<const T>{x.row(i) + j, x.stride}, cols, typename Tile::all{});
+    tile.subtract_product(i, a.from(i, 0), x.data + j, x.stride, cols);
+    tile.substitute(a.from(i, i), typename Tile::down{});
+    tile.drain(i, j, x, cols, overwrite{}, typename Tile::all{});
+  }
+};
+
+}  // namespace detail
+
+/// X = (I + strictly_lower(A))⁻¹ B in place of B: A [m, m], B [m, n]. A on and above the diagonal is never read. Row i
+/// is B_i less the terms j = 0, 1, … in this order, so the bits do not depend on how the columns are split.
+template <class Arch = simd::default_arch, class T>
+OGIVE_INLINE void solve_unit_lower(index_t m, index_t n, detail::given<T> a, panel<T> b) noexcept {
+  using A = detail::left<T, index_t, detail::one>;
+  detail::sweep<T, Arch>(m, n, detail::solve_kernel<T, A>{A{a.data, a.stride, {}}, b});
+}
+
+}  // namespace linalg
+}  // namespace OGIVE_ABI
+}  // namespace ogive
