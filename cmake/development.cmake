@@ -2,7 +2,7 @@
 include(CheckCXXCompilerFlag)
 
 option(OGIVE_NATIVE "Compile tests, benchmarks and examples for this machine (-march=native)" ${PROJECT_IS_TOP_LEVEL})
-option(OGIVE_WERROR "Treat warnings as errors" OFF)
+option(OGIVE_WERROR "Treat warnings as errors; the environment variable of this name gives the default" $ENV{OGIVE_WERROR})
 option(OGIVE_WITH_OPENMP "Compile tests, benchmarks and examples with OpenMP where it is found" ON)
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)

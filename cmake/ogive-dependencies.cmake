@@ -8,16 +8,14 @@ function(ogive_check_eigen complaint)
   endif()
 endfunction()
 
-# Takes xsimd's include directories and leaves its target alone: Debian's links a library that does not exist.
-function(ogive_use_xsimd target)
+# Links Eigen, but takes only the include directories of xsimd: Debian's target links a library that does not exist.
+# Neither is written into the exported target, so that a program may as well bring them as subdirectories.
+function(ogive_use_dependencies target)
   if(TARGET xsimd::xsimd)
     get_target_property(directories xsimd::xsimd INTERFACE_INCLUDE_DIRECTORIES)
   else()
     get_target_property(directories xsimd INTERFACE_INCLUDE_DIRECTORIES)
   endif()
-  get_target_property(imported ${target} IMPORTED)
-  if(NOT imported)
-    set(directories $<BUILD_INTERFACE:${directories}>)
-  endif()
-  target_include_directories(${target} SYSTEM INTERFACE ${directories})
+  target_include_directories(${target} SYSTEM INTERFACE $<BUILD_INTERFACE:${directories}>)
+  target_link_libraries(${target} INTERFACE $<BUILD_INTERFACE:Eigen3::Eigen>)
 endfunction()
