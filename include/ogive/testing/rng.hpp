@@ -1,43 +1,33 @@
-// Random numbers for tests: splitmix64 (Steele, Lea, Flood, 2014), the same sequence on every platform.
+// Random numbers for tests: the generator of the random features, so the same to the bit on every platform.
 #pragma once
 
 #include <ogive/core/view.hpp>
+#include <ogive/maps/random.hpp>
 
-#include <cmath>
 #include <complex>
-#include <numbers>
 
 namespace ogive::testing {
 
 /// A generator with a seed of its own; two generators never influence each other. Print the seed when a test fails.
 class rng {
  public:
-  explicit constexpr rng(std::uint64_t seed) noexcept : state_(seed) {}
+  explicit constexpr rng(std::uint64_t seed) noexcept : source_(seed) {}
 
-  constexpr std::uint64_t bits() noexcept {
-    state_ += 0x9e3779b97f4a7c15U;
-    std::uint64_t z = state_;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9U;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebU;
-    return z ^ (z >> 31);
-  }
+  constexpr std::uint64_t bits() noexcept { return source_.bits(); }
   /// r in [0, 1), a multiple of 2^-53.
   constexpr double unit() noexcept { return static_cast<double>(bits() >> 11) * 0x1p-53; }
   /// 2r − 1 in [−1, 1).
-  constexpr double uniform() noexcept { return 2 * unit() - 1; }
+  constexpr double uniform() noexcept { return source_.uniform(); }
   constexpr double uniform(double low, double high) noexcept { return low + (high - low) * unit(); }
   /// An integer in [low, high], both included.
   constexpr index_t integer(index_t low, index_t high) noexcept {
     return low + static_cast<index_t>(bits() % static_cast<std::uint64_t>(high - low + 1));
   }
-  /// One of two draws of Box and Muller; the other is not kept, so that a draw depends on its place alone.
-  double normal() noexcept {
-    const double radius = std::sqrt(-2 * std::log1p(-unit()));
-    return radius * std::cos(2 * std::numbers::pi * unit());
-  }
+  /// Mean 0, variance 1.
+  double normal() noexcept { return source_.normal(); }
 
  private:
-  std::uint64_t state_;
+  maps::generator source_;
 };
 
 /// Calls `visit(element, position)` for every element in row-major order of the extents, whatever the strides are.
@@ -72,7 +62,7 @@ void fill(const view<T, Rank>& x, Draw&& draw) {
 /// Uniform in [low, high).
 template <class T, std::size_t Rank>
 void fill_uniform(rng& random, const view<T, Rank>& x, double low = -1, double high = 1) {
-  fill(x, [&] { return low + (high - low) * random.unit(); });
+  fill(x, [&] { return random.uniform(low, high); });
 }
 
 /// Normal with mean 0.
