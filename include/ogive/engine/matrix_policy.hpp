@@ -31,16 +31,17 @@ struct matrix_extents {
   index_t heads = 0;
   index_t key_dim = 0;
   index_t value_dim = 0;
+  index_t input_dim = 0;  // elements of a row before the operator's own map: loads of q and k get room for a chunk
 };
 
 /// Panels are rows of `stride` elements, one per token. A load fills `at.count` rows, zeros where a token is padding
-/// or masked; `load_v` also gives the log decays. `store` drains o; `denominator` holds φ(q)·z per token when the
-/// operator asked for a normaliser, else it is null.
+/// or masked, and may work in `room`, a panel for rows before a map; `load_v` also gives the log decays. `store` drains
+/// o; `denominator` holds φ(q)·z per token when the operator asked for a normaliser, else it is null.
 template <class Acc>
 struct matrix_hooks {
   const void* op;
-  void (*load_q)(const void* op, const tokens& at, Acc* q, index_t stride) noexcept;
-  void (*load_k)(const void* op, const tokens& at, Acc* k, index_t stride) noexcept;
+  void (*load_q)(const void* op, const tokens& at, Acc* q, index_t stride, Acc* room) noexcept;
+  void (*load_k)(const void* op, const tokens& at, Acc* k, index_t stride, Acc* room) noexcept;
   void (*load_v)(const void* op, const tokens& at, Acc* v, index_t stride, Acc* log_decay) noexcept;
   void (*store)(const void* op, const tokens& at, const Acc* o, index_t stride, const Acc* denominator) noexcept;
 };

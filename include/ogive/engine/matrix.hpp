@@ -1,0 +1,671 @@
+// L5: the matrix engine: every operator whose state is S ∈ R^{K×V}, in every form, behind the same verbs.
+//
+// A task is one sequence, one key/query group and a block of the heads that share them, so scores are made once per
+// block. Tasks are cut by shape alone: the bits do not depend on how many threads run them.
+#pragma once
+
+#include <ogive/core/check.hpp>
+#include <ogive/core/context.hpp>
+#include <ogive/engine/matrix_chunk.hpp>
+#include <ogive/simd/flush.hpp>
+
+#include <algorithm>
+
+namespace ogive {
+inline namespace OGIVE_ABI {
+namespace detail {
+
+/// A state matrix where it lies. No data: it starts at zero, or nobody wants it.
+template <class Acc>
+struct state_place {
+  Acc* data = nullptr;
+  index_t key_stride = 0;
+  index_t value_stride = 0;
+};
+
+/// Between the pools of a state and the engine's working copies; `from` and `to` give the memory itself where a sweep
+/// can run on it (same type). `load` answers whether there is an initial state; without room for S it loads z alone.
+template <class Acc>
+struct state_hooks {
+  const void* state = nullptr;
+  bool (*load)(const void* state, index_t sequence, index_t head, Acc* S, index_t stride, Acc* z) noexcept = nullptr;
+  void (*save)(const void* state, index_t sequence, index_t head, const Acc* S, index_t stride,
+               const Acc* z) noexcept = nullptr;
+  bool (*wanted)(const void* state, index_t sequence) noexcept = nullptr;
+  state_place<const Acc> (*from)(const void* state, index_t sequence, index_t head) noexcept = nullptr;
+  state_place<Acc> (*to)(const void* state, index_t sequence, index_t head) noexcept = nullptr;
+};
+
+/// How a call is cut up: a function of shape and options.
+struct matrix_plan {
+  index_t chunk;       // tokens per chunk
+  index_t queries;     // query heads that read one state
+  index_t groups;      // heads of a group share q and k
+  index_t members;     // heads of a group
+  index_t block;       // members of one task
+  index_t blocks;      // tasks of a group
+  index_t k_stride;    // of panels and z
+  index_t v_stride;    // of panels and working states
+  index_t state_rows;  // row stride of a working state
+
+  template <class Acc>
+  static matrix_plan of(const matrix_extents& n, index_t chunk) noexcept {
+    matrix_plan p{};
+    p.chunk = chunk;
+    p.queries = std::max<index_t>(1, n.heads == 0 ? 1 : n.query_heads / n.heads);
+    p.groups = p.queries > 1 ? n.heads : std::max(std::min(n.query_heads, n.heads), n.key_heads);
+    p.members = p.groups == 0 ? 0 : n.heads / p.groups;
+    p.blocks = std::max<index_t>(1, (p.members + 3) / 4);
+    p.block = (p.members + p.blocks - 1) / p.blocks;
+    p.k_stride = padded<Acc>(n.key_dim);
+    p.v_stride = padded<Acc>(n.value_dim);
+    constexpr index_t crowded = 512 / static_cast<index_t>(sizeof(Acc));
+    p.state_rows = p.v_stride + (p.v_stride % crowded == 0 ? simd::width<Acc> : 0);
+    return p;
+  }
+};
+
+template <class Acc>
+struct matrix_problem {
+  matrix_extents n;
+  matrix_hooks<Acc> hooks;
+  state_hooks<Acc> states;
+  integers offsets;
+  integers lengths;
+  index_t sequences = 0;
+  heads head_map = heads::consecutive;
+  bool normalise = false;
+  Acc bias = Acc(0);
+  bool outputs = true;
+  form how = form::chunked;
+  bool in_place = false;  // a step: sweep the caller's state where it lies
+  matrix_plan plan{};
+};
+
+/// A worker's panels.
+template <class Acc>
+struct matrix_scratch {
+  Acc* room;  // a chunk of rows before a map
+  Acc* q;
+  Acc* k;
+  Acc* v;
+  Acc* o;
+  Acc* scores;
+  Acc* turned;  // Kᵀ for the scores
+  Acc* decayed;
+  segment<Acc> decays;
+  Acc* denominator;
+  Acc* denominators;  // of all query heads, interleaved
+  Acc* states;
+  Acc* z;
+
+  static matrix_scratch carve(const matrix_problem<Acc>& p, arena& memory) noexcept {
+    const matrix_plan& plan = p.plan;
+    const bool chunked = p.how == form::chunked;
+    const index_t rows = chunked ? plan.chunk : plan.chunk * plan.queries;  // a sweep interleaves the query heads
+    const index_t score = chunked ? plan.chunk * padded<Acc>(plan.chunk) : 0;
+    matrix_scratch s{};
+    s.room = memory.take<Acc>(plan.chunk * padded<Acc>(p.n.input_dim));
+    s.q = memory.take<Acc>(plan.chunk * plan.queries * plan.k_stride);
+    s.k = memory.take<Acc>(rows * plan.k_stride);
+    s.v = memory.take<Acc>(rows * plan.v_stride);
+    s.o = memory.take<Acc>(rows * plan.v_stride);
+    s.scores = memory.take<Acc>(plan.queries * score);
+    s.turned = memory.take<Acc>(chunked ? linalg::gemm_abt_scratch<Acc>(plan.chunk, p.n.key_dim) : 0);
+    s.decayed = memory.take<Acc>(score);
+    s.decays.a = memory.take<Acc>(padded<Acc>(rows));
+    s.decays.from_start = memory.take<Acc>(rows);
+    s.decays.to_end = memory.take<Acc>(rows);
+    s.denominator = memory.take<Acc>(plan.chunk);
+    s.denominators = memory.take<Acc>(rows);
+    s.states = memory.take<Acc>(plan.block * p.n.key_dim * plan.state_rows);
+    s.z = memory.take<Acc>(plan.block * plan.k_stride);
+    return s;
+  }
+};
+
+/// The engine: one task, in all forms. Instantiated per (accumulator, instruction set, policies), never per operator.
+template <class Acc, class Arch, decay Decay, write Write, read Read>
+class matrix_task {
+ public:
+  OGIVE_NOINLINE static void run(const matrix_problem<Acc>& p, index_t task, arena memory) noexcept {
+    matrix_task(p, matrix_scratch<Acc>::carve(p, memory), task).sequence();
+  }
+
+ private:
+  matrix_task(const matrix_problem<Acc>& p, const matrix_scratch<Acc>& s, index_t task) noexcept
+      : p_(p), plan_(p.plan), s_(s) {
+    const index_t block = task % plan_.blocks;
+    group_ = task / plan_.blocks % plan_.groups;
+    sequence_ = task / (plan_.blocks * plan_.groups);
+    first_ = block * plan_.block;
+    count_ = std::min(plan_.block, plan_.members - first_);
+  }
+
+  index_t head(index_t member) const noexcept {
+    return p_.head_map == heads::consecutive ? group_ * plan_.members + first_ + member
+                                             : (first_ + member) * plan_.groups + group_;
+  }
+  /// The head of an operand with `held` heads that this group uses.
+  index_t shared(index_t held) const noexcept {
+    return p_.head_map == heads::consecutive ? group_ / (plan_.groups / held) : group_ % held;
+  }
+  index_t query_head(index_t r) const noexcept {
+    if (plan_.queries == 1) return shared(p_.n.query_heads);
+    return p_.head_map == heads::consecutive ? group_ * plan_.queries + r : r * p_.n.heads + group_;
+  }
+  index_t output_head(index_t member, index_t r) const noexcept {
+    return plan_.queries == 1 ? head(member) : query_head(r);
+  }
+  Acc* state(index_t member) const noexcept { return s_.states + member * p_.n.key_dim * plan_.state_rows; }
+  Acc* z(index_t member) const noexcept { return s_.z + member * plan_.k_stride; }
+
+  void sequence() noexcept {
+    const bool packed = p_.offsets.present();
+    const index_t begin = packed ? p_.offsets.at(sequence_) : 0;
+    const index_t length = packed ? p_.offsets.at(sequence_ + 1) - begin : p_.n.length;
+    const index_t live = p_.lengths.present() ? std::min(p_.lengths.at(sequence_), length) : length;
+    const bool direct = p_.in_place && length > 0;
+    if (!direct) load_states();
+    for (index_t t = 0; t < length; t += plan_.chunk) {
+      tokens at;
+      at.batch = packed ? 0 : sequence_;
+      at.token = begin + t;
+      at.count = std::min(plan_.chunk, length - t);
+      at.live = std::clamp<index_t>(live - t, 0, at.count);
+      at.position = t;
+      const bool last = t + at.count >= length;
+      if (p_.how == form::chunked) {
+        chunked(at, last);
+      } else {
+        recurrent(at, t == 0);
+      }
+    }
+    if (!direct) save_states();
+  }
+
+  void load_states() noexcept {
+    for (index_t m = 0; m < count_; ++m) {
+      fresh_[m] = !p_.states.load(p_.states.state, sequence_, head(m), state(m), plan_.state_rows, z(m));
+      if (!fresh_[m]) continue;
+      zero_rows(z(m), 0, 1, plan_.k_stride);
+      if (p_.how != form::chunked) zero_rows(state(m), plan_.state_rows, p_.n.key_dim, plan_.v_stride);
+    }
+  }
+  void save_states() noexcept {
+    for (index_t m = 0; m < count_; ++m) {
+      if (p_.how == form::chunked && fresh_[m]) zero_rows(state(m), plan_.state_rows, p_.n.key_dim, plan_.v_stride);
+      p_.states.save(p_.states.state, sequence_, head(m), state(m), plan_.state_rows, z(m));
+    }
+  }
+
+  void chunked(tokens at, bool last) noexcept {
+    const index_t panel = plan_.chunk * plan_.k_stride;
+    const index_t score_stride = padded<Acc>(plan_.chunk);
+    at.head = shared(p_.n.key_heads);
+    p_.hooks.load_k(p_.hooks.op, at, s_.k, plan_.k_stride, s_.room);
+    const linalg::panel<const Acc> K{s_.k, plan_.k_stride};
+    for (index_t r = 0; r < plan_.queries; ++r) {
+      at.head = query_head(r);
+      p_.hooks.load_q(p_.hooks.op, at, s_.q + r * panel, plan_.k_stride, s_.room);
+      linalg::gemm_abt_lower<Arch>(
+          at.count, at.count, p_.n.key_dim, linalg::panel<const Acc>{s_.q + r * panel, plan_.k_stride}, K,
+          linalg::panel<Acc>{s_.scores + r * plan_.chunk * score_stride, score_stride}, s_.turned);
+    }
+    chunk<Acc> c;
+    c.tokens = at.count;
+    c.key_dim = p_.n.key_dim;
+    c.value_dim = plan_.v_stride;
+    c.k = s_.k;
+    c.k_stride = plan_.k_stride;
+    c.v = s_.v;
+    c.o = s_.o;
+    c.v_stride = plan_.v_stride;
+    c.decayed = s_.decayed;
+    c.score_stride = score_stride;
+    c.decays = s_.decays;
+    c.state_stride = plan_.state_rows;
+    for (index_t m = 0; m < count_; ++m) {
+      at.head = head(m);
+      p_.hooks.load_v(p_.hooks.op, at, c.v, c.v_stride, c.decays.a);
+      if constexpr (Decay == decay::scalar) measure_segment<Acc, Arch>(c.tokens, c.decays);
+      c.state = state(m);
+      c.fresh = fresh_[m];
+      for (index_t r = 0; r < plan_.queries && p_.outputs; ++r) {
+        c.q = s_.q + r * panel;
+        c.scores = s_.scores + r * plan_.chunk * score_stride;
+        read_chunk<Acc, Arch, Decay>(c);
+        if (p_.normalise) read_normaliser<Acc, Arch, Decay>(c, z(m), p_.bias, s_.denominator);
+        at.head = output_head(m, r);
+        p_.hooks.store(p_.hooks.op, at, c.o, c.v_stride, p_.normalise ? s_.denominator : nullptr);
+      }
+      if (last && !p_.states.wanted(p_.states.state, sequence_)) continue;
+      if (p_.normalise) write_normaliser<Acc, Arch, Decay>(c, z(m));
+      write_chunk<Acc, Arch, Decay>(c);
+      fresh_[m] = false;
+    }
+  }
+
+  /// Several query heads per state become several reads of each token: rows t·R + r, of which only r = 0 writes.
+  void recurrent(tokens at, bool first) noexcept {
+    const index_t R = plan_.queries;
+    at.head = shared(p_.n.key_heads);
+    if (R > 1) zero_rows(s_.k, plan_.k_stride, at.count * R, plan_.k_stride);
+    p_.hooks.load_k(p_.hooks.op, at, s_.k, R * plan_.k_stride, s_.room);
+    for (index_t r = 0; r < R; ++r) {
+      at.head = query_head(r);
+      p_.hooks.load_q(p_.hooks.op, at, s_.q + r * plan_.k_stride, R * plan_.k_stride, s_.room);
+    }
+    sweep<Acc> w;
+    w.tokens = at.count * R;
+    w.key_dim = p_.n.key_dim;
+    w.value_dim = p_.n.value_dim;
+    w.q = s_.q;
+    w.q_stride = plan_.k_stride;
+    w.k = s_.k;
+    w.k_stride = plan_.k_stride;
+    w.v = s_.v;
+    w.o = s_.o;
+    w.v_stride = plan_.v_stride;
+    for (index_t m = 0; m < count_; ++m) {
+      at.head = head(m);
+      if (R > 1) zero_rows(s_.v, plan_.v_stride, w.tokens, plan_.v_stride);
+      p_.hooks.load_v(p_.hooks.op, at, s_.v, R * plan_.v_stride, s_.decays.a);
+      if constexpr (Decay == decay::scalar) {
+        w.decay = token_decays(at.count, R);
+      }
+      if (p_.in_place) {
+        step(w, m, first);
+      } else {
+        if (p_.normalise) sweep_normaliser<Acc, Arch>(w, z(m), p_.bias, s_.denominators);
+        w.from = w.to = state(m);
+        w.from_stride = w.to_stride = plan_.state_rows;
+        sweep_k_first<Acc, Arch, Decay>(w);
+      }
+      for (index_t r = 0; r < R && p_.outputs; ++r) {
+        at.head = output_head(m, r);
+        for (index_t t = 0; t < at.count && p_.normalise; ++t) s_.denominator[t] = s_.denominators[t * R + r];
+        p_.hooks.store(p_.hooks.op, at, s_.o + r * plan_.v_stride, R * plan_.v_stride,
+                       p_.normalise ? s_.denominator : nullptr);
+      }
+    }
+  }
+
+  /// exp(g) per row of a sweep; the further reads of a token decay nothing.
+  const Acc* token_decays(index_t count, index_t R) noexcept {
+    constexpr index_t W = simd::width<Acc, Arch>;
+    Acc* a = s_.decays.a;
+    for (index_t i = 0; i < count; i += W) simd::store(a + i, simd::exp(simd::load<Arch>(a + i)));
+    if (R == 1) return a;
+    for (index_t i = 0; i < count * R; ++i) s_.decays.to_end[i] = i % R == 0 ? a[i / R] : Acc(1);
+    return s_.decays.to_end;
+  }
+
+  /// The caller's own state, swept where it lies; what cannot be is worked on in scratch.
+  void step(sweep<Acc>& w, index_t member, bool first) noexcept {
+    const index_t h = head(member);
+    const state_place<const Acc> from = p_.states.from(p_.states.state, sequence_, h);
+    const state_place<Acc> to = p_.states.to(p_.states.state, sequence_, h);
+    const bool k_first = to.value_stride == 1;
+    const bool same_order = from.data == nullptr || (k_first ? from.value_stride == 1 : from.key_stride == 1);
+    Acc* S = state(member);
+    Acc* Z = z(member);
+    const bool native = to.data != nullptr && (k_first || to.key_stride == 1) && same_order;
+    if (p_.normalise || !native) {
+      // z is one row: it goes through scratch. So does a state of another type, or of two strides.
+      if (first && !p_.states.load(p_.states.state, sequence_, h, native ? nullptr : S, plan_.state_rows, Z)) {
+        zero_rows(Z, 0, 1, plan_.k_stride);
+        if (!native) zero_rows(S, plan_.state_rows, p_.n.key_dim, plan_.v_stride);
+      }
+    }
+    if (p_.normalise) sweep_normaliser<Acc, Arch>(w, Z, p_.bias, s_.denominators);
+    if (native) {
+      w.to = to.data;
+      w.to_stride = k_first ? to.key_stride : to.value_stride;
+      w.from = w.to;
+      w.from_stride = w.to_stride;
+      if (first && from.data != nullptr) {
+        w.from = from.data;
+        w.from_stride = k_first ? from.key_stride : from.value_stride;
+      } else if (first) {
+        zero_rows(w.to, w.to_stride, k_first ? p_.n.key_dim : p_.n.value_dim, k_first ? p_.n.value_dim : p_.n.key_dim);
+      }
+      if (k_first) {
+        sweep_k_first<Acc, Arch, Decay>(w);
+      } else {
+        sweep_v_first<Acc, Arch, Decay>(w);
+      }
+    } else {
+      w.from = w.to = S;
+      w.from_stride = w.to_stride = plan_.state_rows;
+      sweep_k_first<Acc, Arch, Decay>(w);
+    }
+    if (p_.normalise || !native) {
+      p_.states.save(p_.states.state, sequence_, h, native ? nullptr : S, plan_.state_rows, Z);
+    }
+  }
+
+  const matrix_problem<Acc>& p_;
+  const matrix_plan& plan_;
+  matrix_scratch<Acc> s_;
+  index_t sequence_ = 0;
+  index_t group_ = 0;
+  index_t first_ = 0;
+  index_t count_ = 0;
+  bool fresh_[4] = {};
+};
+
+/// An operator and where its outputs go: what the hooks see as `op`.
+template <class Op>
+struct matrix_binding {
+  const Op* op;
+  const view<typename Op::scalar, 4>* o;
+
+  template <class Acc>
+  matrix_hooks<Acc> hooks() const noexcept {
+    return {this,
+            [](const void* self, const tokens& at, Acc* q, index_t stride, Acc* room) noexcept {
+              static_cast<const matrix_binding*>(self)->op->load_q(at, q, stride, room);
+            },
+            [](const void* self, const tokens& at, Acc* k, index_t stride, Acc* room) noexcept {
+              static_cast<const matrix_binding*>(self)->op->load_k(at, k, stride, room);
+            },
+            [](const void* self, const tokens& at, Acc* v, index_t stride, Acc* log_decay) noexcept {
+              static_cast<const matrix_binding*>(self)->op->load_v(at, v, stride, log_decay);
+            },
+            [](const void* self, const tokens& at, const Acc* rows, index_t stride, const Acc* denominator) noexcept {
+              const auto* bound = static_cast<const matrix_binding*>(self);
+              bound->op->store(at, rows, stride, denominator, *bound->o);
+            }};
+  }
+};
+
+template <class State>
+concept with_normaliser = requires(const State& st) {
+  st.z_initial;
+};
+
+/// The hooks of a state struct of storage S, for a sweep in Acc.
+template <class Acc, class State>
+struct state_access {
+  using S = typename State::storage_type;
+
+  static index_t from_slot(const State& st, index_t sequence) noexcept {
+    return st.initial.present() ? core::checker::slot_of(st.initial_slots, sequence) : -1;
+  }
+  static index_t to_slot(const State& st, index_t sequence) noexcept {
+    return st.final.present() ? core::checker::slot_of(st.final_slots, sequence) : -1;
+  }
+  static bool load(const void* state, index_t sequence, index_t head, Acc* S_out, index_t stride, Acc* z) noexcept {
+    const State& st = *static_cast<const State*>(state);
+    const index_t slot = from_slot(st, sequence);
+    if (slot < 0) return false;
+    if (S_out != nullptr) load_rows(st.initial[slot][head], S_out, stride);
+    if constexpr (with_normaliser<State>) {
+      if (st.z_initial.present()) load_rows(row(st.z_initial, slot, head), z, 0);
+    }
+    return true;
+  }
+  static void save(const void* state, index_t sequence, index_t head, const Acc* S_in, index_t stride,
+                   const Acc* z) noexcept {
+    const State& st = *static_cast<const State*>(state);
+    const index_t slot = to_slot(st, sequence);
+    if (slot < 0) return;
+    if (S_in != nullptr) store_rows(S_in, stride, st.final[slot][head]);
+    if constexpr (with_normaliser<State>) {
+      if (st.z_final.present()) store_rows(z, 0, row(st.z_final, slot, head));
+    }
+  }
+  static bool wanted(const void* state, index_t sequence) noexcept {
+    return to_slot(*static_cast<const State*>(state), sequence) >= 0;
+  }
+  static state_place<const Acc> from(const void* state, index_t sequence, index_t head) noexcept {
+    const State& st = *static_cast<const State*>(state);
+    if constexpr (std::is_same_v<S, Acc>) {
+      if (const index_t slot = from_slot(st, sequence); slot >= 0) return place<const Acc>(st.initial[slot][head]);
+    }
+    return {};
+  }
+  static state_place<Acc> to(const void* state, index_t sequence, index_t head) noexcept {
+    const State& st = *static_cast<const State*>(state);
+    if constexpr (std::is_same_v<S, Acc>) {
+      if (const index_t slot = to_slot(st, sequence); slot >= 0) return place<Acc>(st.final[slot][head]);
+    }
+    return {};
+  }
+  static state_hooks<Acc> hooks(const State& st) noexcept { return {&st, load, save, wanted, from, to}; }
+
+ private:
+  template <class Element>
+  static state_place<Element> place(const view<Element, 2>& S) noexcept {
+    return {S.data(), S.stride(0), S.stride(1)};
+  }
+  /// z of a slot and head as a matrix of one row.
+  template <class Element>
+  static view<Element, 2> row(const view<Element, 3>& z, index_t slot, index_t head) noexcept {
+    return {z.pointer(slot, head, 0), {1, z.extent(2)}, {0, z.stride(2)}};
+  }
+};
+
+/// What a verb got as its state, as the operator's own state struct: a plain pool means in place.
+template <class Op, class Given>
+auto as_state(Given& given) noexcept {
+  if constexpr (requires { typename Given::storage_type; }) {
+    using State = typename Op::template state_of<typename Given::storage_type>;
+    if constexpr (std::is_same_v<State, std::remove_const_t<Given>>) {
+      return given;
+    } else {
+      return State{.initial = given.initial,
+                   .final = given.final,
+                   .initial_slots = given.initial_slots,
+                   .final_slots = given.final_slots};
+    }
+  } else {
+    const view pool = [&] {
+      if constexpr (requires { given.all(); }) {
+        return given.all();
+      } else {
+        return given;
+      }
+    }();
+    using S = typename decltype(pool)::value_type;
+    static_assert(
+        requires(view<S, 4> written) { written = pool; },
+        "a plain pool given as the state is read and written: it must be a mutable view of rank 4");
+    return typename Op::template state_of<S>{.initial = pool, .final = pool};
+  }
+}
+
+template <class Op>
+index_t sequences_of(const Op& op) noexcept {
+  return op.offsets.present() ? op.offsets.size() - 1 : op.extents().batch;
+}
+
+/// Tokens per chunk when the caller does not say. 64 keeps the products of a chunk in the second-level cache and its
+/// quadratic part below the rest for K, V of 64 to 128; a sweep only batches its loads.
+inline index_t matrix_chunk(const options& how, index_t length) noexcept {
+  const index_t wished = how.chunk > 0 ? std::min<index_t>(how.chunk, 256) : 64;
+  return std::max<index_t>(1, std::min(wished, length));
+}
+
+template <class Acc, class Op, class State>
+matrix_problem<Acc> describe(const matrix_binding<Op>& bound, const State& st, form how, bool in_place,
+                             const options& chosen) noexcept {
+  const Op& op = *bound.op;
+  matrix_problem<Acc> p{};
+  p.n = op.extents();
+  p.hooks = bound.template hooks<Acc>();
+  p.states = state_access<Acc, State>::hooks(st);
+  p.offsets = op.offsets;
+  p.lengths = op.lengths;
+  p.sequences = sequences_of(op);
+  p.head_map = op.head_map;
+  if constexpr (requires { op.normalise; }) {
+    p.normalise = op.normalise;
+    p.bias = op.eps_at == eps_placement::each_key ? static_cast<Acc>(op.eps) : Acc(0);
+  }
+  p.outputs = bound.o->present();
+  p.how = how;
+  p.in_place = in_place;
+  p.plan = matrix_plan::of<Acc>(p.n, matrix_chunk(chosen, p.n.length));
+  return p;
+}
+
+template <class Acc>
+std::size_t scratch_of(const matrix_problem<Acc>& p) noexcept {
+  arena counted;
+  matrix_scratch<Acc>::carve(p, counted);
+  return counted.used();
+}
+
+/// A call that is too short to pay for chunks.
+inline bool brief(index_t length) noexcept { return length <= 8; }
+
+enum class verb { step, recurrent, chunked, forward };
+
+/// Every verb after the door.
+template <verb Verb, class Op, class State>
+void run_matrix(const Op& op, const State& st, const view<typename Op::scalar, 4>& o, const options& how,
+                context& ctx) {
+  using Acc = sweep_t<typename Op::scalar, typename State::storage_type>;
+  const matrix_binding<Op> bound{&op, &o};
+  form shape_of_run = Verb == verb::chunked ? form::chunked : form::recurrent;
+  bool in_place = Verb == verb::step;
+  if constexpr (Verb == verb::forward) {
+    const index_t length = op.extents().length;
+    shape_of_run = how.form != form::automatic ? how.form : brief(length) ? form::recurrent : form::chunked;
+    in_place = how.form == form::automatic && brief(length);
+  }
+  const matrix_problem<Acc> p = describe<Acc>(bound, st, shape_of_run, in_place, how);
+  const std::size_t bytes = scratch_of(p);
+  ctx.reserve(static_cast<std::size_t>(ctx.workers()) * bytes);
+  const bool flush = ctx.flush();
+  ctx.run(p.sequences * p.plan.groups * p.plan.blocks, bytes, [&](index_t task, arena memory) noexcept {
+    using engine = matrix_task<Acc, simd::default_arch, Op::decays, Op::writes, Op::reads>;
+    if (flush) {
+      const flush_subnormals quiet;
+      engine::run(p, task, memory);
+    } else {
+      engine::run(p, task, memory);
+    }
+  });
+}
+
+template <class Op, class State>
+status check_matrix(const Op& op, const State& st, const view<typename Op::scalar, 4>& o, const options& how) noexcept {
+  core::checker ask(Op::name);
+  ask.chunk(how);
+  if (ask && how.form != form::automatic && how.form != form::recurrent && how.form != form::chunked) {
+    ask.refuse("form", status_code::value) << "must be automatic, recurrent or chunked";
+  }
+  op.check_fields(ask);
+  if (!ask) return ask.result();
+  const matrix_extents n = op.extents();
+  ask.offsets(op.offsets, n.batch, n.length);
+  if (!ask) return ask.result();
+  const index_t sequences = sequences_of(op);
+  ask.lengths(op.lengths, sequences);
+  ask.extents("o", o, {n.batch, n.length, std::max(n.heads, n.query_heads), n.value_dim}, "[B, L, H, V]");
+  ask.output("o", o);
+  op.check_outputs(ask, o);
+  ask.pools("initial", st.initial, "final", st.final, st.initial_slots, st.final_slots, sequences,
+            {0, n.heads, n.key_dim, n.value_dim}, "[slots, H, K, V]");
+  ask.apart("final", st.final, "o", o);
+  ask.apart("o", o, "initial", st.initial);
+  if constexpr (with_normaliser<State>) {
+    ask.pools("z_initial", st.z_initial, "z_final", st.z_final, st.initial_slots, st.final_slots, sequences,
+              {0, n.heads, n.key_dim}, "[slots, H, K]");
+    if (ask && op.normalise && st.initial.present() != st.z_initial.present()) {
+      ask.refuse("z_initial") << "must come with initial: the normaliser is part of the state";
+    }
+    if (ask && op.normalise && st.final.present() != st.z_final.present()) {
+      ask.refuse("z_final") << "must come with final: the normaliser is part of the state";
+    }
+  }
+  return ask.result();
+}
+
+}  // namespace detail
+
+/// The type of an operator's outputs.
+template <class Op>
+using output_of = view<typename Op::scalar, 4>;
+
+/// Whether the arguments fit together: nothing is read from the tensors or written. Every other verb asks this first
+/// and throws what it says; after it has passed, the `prechecked` twins never throw.
+template <matrix_operator Op, class State = typename Op::default_state>
+status check(const Op& op, State&& st, const output_of<Op>& o, const options& how = {}) noexcept {
+  return detail::check_matrix(op, detail::as_state<Op>(st), o, how);
+}
+
+/// Scratch, in bytes, that any verb of this operator needs for `workers` threads, whatever the state's storage.
+template <matrix_operator Op>
+std::size_t scratch_bytes(const Op& op, const options& how = {}, int workers = 1) noexcept {
+  const output_of<Op> o;
+  const detail::matrix_binding<Op> bound{&op, &o};
+  const auto most = [&]<class Acc>(Acc) noexcept {
+    const typename Op::template state_of<Acc> st{};
+    return std::max(detail::scratch_of(detail::describe<Acc>(bound, st, form::recurrent, false, how)),
+                    detail::scratch_of(detail::describe<Acc>(bound, st, form::chunked, false, how)));
+  };
+  const std::size_t each = std::max(most(accum_t<typename Op::scalar>{}), most(double{}));
+  return each * static_cast<std::size_t>(std::max(workers, 1));
+}
+
+/// One or a few tokens, the state swept where it lies: in place, or from slot to slot. An absent o advances the state.
+template <matrix_operator Op, class State = typename Op::default_state>
+void step(prechecked_t, const Op& op, State&& st, const output_of<Op>& o, const options& how = {},
+          context& ctx = default_context()) noexcept {
+  detail::run_matrix<detail::verb::step>(op, detail::as_state<Op>(st), o, how, ctx);
+}
+template <matrix_operator Op, class State = typename Op::default_state>
+void step(const Op& op, State&& st, const output_of<Op>& o, const options& how = {}, context& ctx = default_context()) {
+  const auto own = detail::as_state<Op>(st);
+  require(detail::check_matrix(op, own, o, how));
+  detail::run_matrix<detail::verb::step>(op, own, o, how, ctx);
+}
+
+/// The whole sequence token by token, the state in cache.
+template <matrix_operator Op, class State = typename Op::default_state>
+void recurrent(prechecked_t, const Op& op, State&& st, const output_of<Op>& o, const options& how = {},
+               context& ctx = default_context()) noexcept {
+  detail::run_matrix<detail::verb::recurrent>(op, detail::as_state<Op>(st), o, how, ctx);
+}
+template <matrix_operator Op, class State = typename Op::default_state>
+void recurrent(const Op& op, State&& st, const output_of<Op>& o, const options& how = {},
+               context& ctx = default_context()) {
+  const auto own = detail::as_state<Op>(st);
+  require(detail::check_matrix(op, own, o, how));
+  detail::run_matrix<detail::verb::recurrent>(op, own, o, how, ctx);
+}
+
+/// Matrix products over chunks, the state between them.
+template <matrix_operator Op, class State = typename Op::default_state>
+void chunked(prechecked_t, const Op& op, State&& st, const output_of<Op>& o, const options& how = {},
+             context& ctx = default_context()) noexcept {
+  detail::run_matrix<detail::verb::chunked>(op, detail::as_state<Op>(st), o, how, ctx);
+}
+template <matrix_operator Op, class State = typename Op::default_state>
+void chunked(const Op& op, State&& st, const output_of<Op>& o, const options& how = {},
+             context& ctx = default_context()) {
+  const auto own = detail::as_state<Op>(st);
+  require(detail::check_matrix(op, own, o, how));
+  detail::run_matrix<detail::verb::chunked>(op, own, o, how, ctx);
+}
+
+/// The form that suits shape, type and instruction set; `how.form` forces one.
+template <matrix_operator Op, class State = typename Op::default_state>
+void forward(prechecked_t, const Op& op, State&& st, const output_of<Op>& o, const options& how = {},
+             context& ctx = default_context()) noexcept {
+  detail::run_matrix<detail::verb::forward>(op, detail::as_state<Op>(st), o, how, ctx);
+}
+template <matrix_operator Op, class State = typename Op::default_state>
+void forward(const Op& op, State&& st, const output_of<Op>& o, const options& how = {},
+             context& ctx = default_context()) {
+  const auto own = detail::as_state<Op>(st);
+  require(detail::check_matrix(op, own, o, how));
+  detail::run_matrix<detail::verb::forward>(op, own, o, how, ctx);
+}
+
+}  // namespace OGIVE_ABI
+}  // namespace ogive

@@ -1,0 +1,172 @@
+// L5: a chunk of C tokens as matrix products; the state is touched once per chunk.
+//
+//   A_ij = Π_{j<m≤i} a_m (j ≤ i)      the decay between two tokens, a_m = exp(g_m)
+//   O    = diag(Π_{m≤i} a_m) Q S₀ + (A ∘ QKᵀ) V
+//   S    = exp(Σ g) S₀ + Σ_j (Π_{m>j} a_m) k_j v_jᵀ      the sum from zero, then one fma with S₀
+//
+// Decays are running products along segments: nothing is divided by a decay, no positive exponent is formed that the
+// input does not hold, and no cumulative sums are subtracted.
+#pragma once
+
+#include <ogive/engine/matrix_sweep.hpp>
+#include <ogive/linalg/gemm.hpp>
+#include <ogive/simd/math.hpp>
+
+namespace ogive {
+inline namespace OGIVE_ABI {
+namespace detail {
+
+/// The decays of a chunk: a_i = exp(g_i), from_start_i = Π_{m≤i} a_m, to_end_i = Π_{m>i} a_m, and exp(Σ g).
+template <class Acc>
+struct segment {
+  Acc* a = nullptr;
+  Acc* from_start = nullptr;
+  Acc* to_end = nullptr;
+  Acc whole = Acc(1);
+};
+
+/// Fills the segment from the log decays g, which become a in place.
+template <class Acc, class Arch>
+OGIVE_NOINLINE void measure_segment(index_t count, segment<Acc>& s) noexcept {
+  constexpr index_t W = simd::width<Acc, Arch>;
+  Acc total = Acc(0);
+  for (index_t i = 0; i < count; ++i) total += s.a[i];
+  for (index_t i = 0; i < count; i += W) simd::store(s.a + i, simd::exp(simd::load<Arch>(s.a + i)));
+  Acc product = Acc(1);
+  for (index_t i = 0; i < count; ++i) s.from_start[i] = product *= s.a[i];
+  product = Acc(1);
+  for (index_t i = count; i-- > 0; product *= s.a[i]) s.to_end[i] = product;
+  s.whole = simd::reduce_max(simd::exp(simd::batch<Acc, Arch>(total)));
+}
+
+/// p_ij = A_ij s_ij on and below the diagonal, lanes over j. Above it p holds no numbers anyone reads.
+template <class Acc, class Arch>
+OGIVE_NOINLINE void decay_scores(index_t count, const Acc* s, const Acc* a, Acc* p, index_t stride) noexcept {
+  using vector = simd::batch<Acc, Arch>;
+  constexpr index_t W = simd::width<Acc, Arch>;
+  const vector lane = simd::iota<Acc, Arch>();
+  for (index_t j = 0; j < count; j += W) {
+    vector between(Acc(0));
+    for (index_t i = j; i < count; ++i) {
+      between = between * vector(a[i]);
+      if (i < j + W) between = simd::select(lane == vector(static_cast<Acc>(i - j)), vector(Acc(1)), between);
+      simd::store(p + i * stride + j, simd::load<Arch>(s + i * stride + j) * between);
+    }
+  }
+}
+
+/// One head's chunk. Panels are dense rows; `scores` holds QKᵀ on and below the diagonal.
+template <class Acc>
+struct chunk {
+  index_t tokens = 0;
+  index_t key_dim = 0;
+  index_t value_dim = 0;  // padded to whole vectors
+  const Acc* q = nullptr;
+  const Acc* k = nullptr;
+  index_t k_stride = 0;
+  Acc* v = nullptr;  // the write turns it into (Π_{m>j} a_m) v_j
+  Acc* o = nullptr;
+  index_t v_stride = 0;
+  const Acc* scores = nullptr;
+  Acc* decayed = nullptr;  // room for A ∘ QKᵀ
+  index_t score_stride = 0;
+  segment<Acc> decays;
+  Acc* state = nullptr;
+  index_t state_stride = 0;
+  bool fresh = false;  // the state is zero and holds nothing yet
+};
+
+/// O of the chunk; the state is only read.
+template <class Acc, class Arch, decay Decay>
+OGIVE_NOINLINE void read_chunk(const chunk<Acc>& c) noexcept {
+  const linalg::panel<Acc> O{c.o, c.v_stride};
+  const linalg::panel<const Acc> Q{c.q, c.k_stride};
+  const linalg::panel<const Acc> S{c.state, c.state_stride};
+  const linalg::panel<const Acc> V{c.v, c.v_stride};
+  const Acc* weights = c.scores;
+  if constexpr (Decay == decay::scalar) {
+    decay_scores<Acc, Arch>(c.tokens, c.scores, c.decays.a, c.decayed, c.score_stride);
+    weights = c.decayed;
+  }
+  const linalg::panel<const Acc> A{weights, c.score_stride};
+  if (c.fresh) {
+    linalg::gemm_tril<Arch>(c.tokens, c.value_dim, A, V, O, linalg::overwrite{});
+    return;
+  }
+  if constexpr (Decay == decay::scalar) {
+    linalg::gemm_ab<Arch>(c.tokens, c.value_dim, c.key_dim, Q, S, O, linalg::scale_rows<Acc>{c.decays.from_start});
+  } else {
+    linalg::gemm_ab<Arch>(c.tokens, c.value_dim, c.key_dim, Q, S, O, linalg::overwrite{});
+  }
+  linalg::gemm_tril<Arch>(c.tokens, c.value_dim, A, V, O, linalg::add{});
+}
+
+/// S after the chunk.
+template <class Acc, class Arch, decay Decay>
+OGIVE_NOINLINE void write_chunk(const chunk<Acc>& c) noexcept {
+  constexpr index_t W = simd::width<Acc, Arch>;
+  const linalg::panel<const Acc> K{c.k, c.k_stride};
+  const linalg::panel<const Acc> V{c.v, c.v_stride};
+  const linalg::panel<Acc> S{c.state, c.state_stride};
+  if constexpr (Decay == decay::scalar) {
+    for (index_t i = 0; i < c.tokens; ++i) {
+      const simd::batch<Acc, Arch> left(c.decays.to_end[i]);
+      Acc* row = c.v + i * c.v_stride;
+      for (index_t j = 0; j < c.value_dim; j += W) simd::store(row + j, left * simd::load<Arch>(row + j));
+    }
+  }
+  if (c.fresh) {
+    linalg::gemm_atb<Arch>(c.key_dim, c.value_dim, c.tokens, K, V, S, linalg::overwrite{});
+  } else if constexpr (Decay == decay::scalar) {
+    linalg::gemm_atb<Arch>(c.key_dim, c.value_dim, c.tokens, K, V, S, linalg::decay<Acc>{c.decays.whole});
+  } else {
+    linalg::gemm_atb<Arch>(c.key_dim, c.value_dim, c.tokens, K, V, S, linalg::add{});
+  }
+}
+
+/// denominator_i = Π_{m≤i} a_m q_i·z₀ + Σ_{j≤i} A_ij q_i·k_j + bias Σ q_i.
+template <class Acc, class Arch, decay Decay>
+OGIVE_NOINLINE void read_normaliser(const chunk<Acc>& c, const Acc* z, Acc bias, Acc* denominator) noexcept {
+  using vector = simd::batch<Acc, Arch>;
+  constexpr index_t W = simd::width<Acc, Arch>;
+  const Acc* weights = Decay == decay::scalar ? c.decayed : c.scores;
+  for (index_t i = 0; i < c.tokens; ++i) {
+    vector along(Acc(0));
+    vector plain(Acc(0));
+    for (index_t at = 0; at < c.key_dim; at += W) {
+      const vector q = simd::load<Arch>(c.q + i * c.k_stride + at);
+      along = simd::fma(q, simd::load<Arch>(z + at), along);
+      plain = plain + q;
+    }
+    if constexpr (Decay == decay::scalar) along = along * vector(c.decays.from_start[i]);
+    vector sum = simd::fma(plain, vector(bias), along);
+    const Acc* row = weights + i * c.score_stride;
+    index_t j = 0;
+    for (; j + W <= i + 1; j += W) sum = sum + simd::load<Arch>(row + j);
+    if (j < i + 1) sum = sum + simd::load<Arch>(row + j, i + 1 - j);
+    denominator[i] = simd::reduce_add(sum);
+  }
+}
+
+/// z = exp(Σ g) z₀ + Σ_j (Π_{m>j} a_m) k_j.
+template <class Acc, class Arch, decay Decay>
+OGIVE_NOINLINE void write_normaliser(const chunk<Acc>& c, Acc* z) noexcept {
+  using vector = simd::batch<Acc, Arch>;
+  constexpr index_t W = simd::width<Acc, Arch>;
+  for (index_t at = 0; at < c.key_dim; at += W) {
+    vector sum(Acc(0));
+    for (index_t j = 0; j < c.tokens; ++j) {
+      const vector k = simd::load<Arch>(c.k + j * c.k_stride + at);
+      if constexpr (Decay == decay::scalar) {
+        sum = simd::fma(vector(c.decays.to_end[j]), k, sum);
+      } else {
+        sum = sum + k;
+      }
+    }
+    simd::store(z + at, simd::fma(vector(c.decays.whole), simd::load<Arch>(z + at), sum));
+  }
+}
+
+}  // namespace detail
+}  // namespace OGIVE_ABI
+}  // namespace ogive

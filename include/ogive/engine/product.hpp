@@ -1,0 +1,479 @@
+// L5: linear attention without time: both ways to multiply three matrices.
+//
+//   left    O = (M ∘ Q Kᵀ) V     n·m·(K + V) multiply-adds; M lets key j reach query i where j ≤ i + position (causal)
+//   right   O = Q (Kᵀ V)         (n + m)·K·V, not causal; Kᵀ V is the state S
+//
+// with Q = φ(q) [n, K], K = φ(k) [m, K], V [m, V]. The left product holds a block of queries against one tile of keys
+// after the other, so its memory does not grow with n or m:
+//
+//   Wᵀ = M ∘ (K Qᵀ)  [tile, block],   O += W V,   denominator += Σ_j W_j
+//
+// Scores stand key by key, queries along the lanes: neither K nor V is ever turned round, sums over keys run down the
+// lanes, and softmax attention is the same sweep with another way to weigh the scores (`softmax.hpp`).
+#pragma once
+
+#include <ogive/core/context.hpp>
+#include <ogive/engine/matrix_policy.hpp>
+#include <ogive/linalg/gemm.hpp>
+#include <ogive/simd/flush.hpp>
+
+#include <algorithm>
+
+namespace ogive {
+inline namespace OGIVE_ABI {
+namespace detail {
+
+/// Between the pools of a state and a block of `columns` columns of S from `column` on. `load` adds nothing and answers
+/// false where the state starts at zero; it fills z whatever the block. `save` writes z with the first block only.
+template <class Acc>
+struct product_state_hooks {
+  const void* state = nullptr;
+  bool (*load)(const void* state, index_t sequence, index_t head, index_t column, index_t columns, Acc* S,
+               index_t stride, Acc* z) noexcept = nullptr;
+  void (*save)(const void* state, index_t sequence, index_t head, index_t column, index_t columns, const Acc* S,
+               index_t stride, const Acc* z) noexcept = nullptr;
+};
+
+/// One call. Sequences are the rows of the batch, or, with `offsets`, the pieces of one packed row (keys and queries
+/// the same tokens). Hooks as for the matrix engine; `load_v` gets no place for log decays.
+template <class Acc>
+struct product_problem {
+  matrix_extents n;  // n.length counts queries
+  index_t keys = 0;  // tokens of k and v
+  matrix_hooks<Acc> hooks{};
+  product_state_hooks<Acc> states{};  // no load: the state starts at zero
+  integers offsets{};
+  integers lengths{};  // of keys, per sequence
+  heads head_map = heads::consecutive;
+  bool causal = false;
+  index_t position = 0;  // of query 0 among the keys: causal sees j ≤ i + position
+  index_t window = 0;    // 0, or how many keys up to i + position are seen
+  bool normalise = false;
+  Acc bias = Acc(0);  // added to every z
+
+  index_t sequences() const noexcept { return offsets.present() ? offsets.size() - 1 : n.batch; }
+  /// Query heads that read one value head, where there are more of them.
+  index_t readers() const noexcept { return n.query_heads > n.heads && n.heads > 0 ? n.query_heads / n.heads : 1; }
+  index_t reader(index_t h, index_t g) const noexcept {
+    if (readers() == 1) return h;
+    return head_map == heads::consecutive ? h * readers() + g : g * n.heads + h;
+  }
+  index_t query_head(index_t output) const noexcept {
+    return read_by(output, std::max(n.heads, n.query_heads), n.query_heads);
+  }
+  index_t key_head(index_t h) const noexcept { return read_by(h, n.heads, n.key_heads); }
+
+ private:
+  index_t read_by(index_t h, index_t many, index_t few) const noexcept {
+    return head_map == heads::consecutive ? h / (many / few) : h % few;
+  }
+};
+
+/// The tokens of one sequence: queries [begin, begin + queries) of a batch row, keys [begin, begin + keys), of which
+/// `live` count.
+struct product_sequence {
+  index_t batch, begin, queries, keys, live;
+
+  template <class Acc>
+  static product_sequence of(const product_problem<Acc>& p, index_t s) noexcept {
+    product_sequence r{s, 0, p.n.length, p.keys, p.keys};
+    if (p.offsets.present()) {
+      r.batch = 0;
+      r.begin = p.offsets.at(s);
+      r.queries = r.keys = r.live = p.offsets.at(s + 1) - r.begin;
+    }
+    if (p.lengths.present()) r.live = std::min(r.live, p.lengths.at(s));
+    return r;
+  }
+  tokens queries_at(index_t first, index_t count, index_t head) const noexcept {
+    return {batch, begin + first, count, count, first, head};
+  }
+  tokens keys_at(index_t first, index_t count, index_t head) const noexcept {
+    return {batch, begin + first, count, std::clamp<index_t>(live - first, 0, count), first, head};
+  }
+};
+
+/// Runs body(task, arena) for all tasks, with subnormal numbers flushed where the context says so. The body must be a
+/// call that is not inlined.
+template <class Body>
+void run_tasks(context& ctx, index_t count, std::size_t bytes, const Body& body) noexcept {
+  ctx.reserve(static_cast<std::size_t>(ctx.workers()) * bytes);
+  ctx.run(count, bytes, [&](index_t task, arena memory) noexcept {
+    if (!ctx.flush()) return body(task, memory);
+    const flush_subnormals flushed;
+    body(task, memory);
+  });
+}
+
+/// total_j += Σ_i x_ij, the sum from zero.
+template <class Acc, class Arch>
+OGIVE_NOINLINE void add_rows(index_t rows, index_t columns, const Acc* x, index_t stride, Acc* total) noexcept {
+  constexpr index_t W = simd::width<Acc, Arch>;
+  const auto block = [&]<std::size_t... I>(index_t j, std::index_sequence<I...>) {
+    simd::batch<Acc, Arch> sum[sizeof...(I)] = {(static_cast<void>(I), simd::batch<Acc, Arch>(Acc(0)))...};
+    const Acc* p = x + j;
+    for (index_t i = 0; i < rows; ++i, p += stride) {
+      ((sum[I] = sum[I] + simd::load<Arch>(p + static_cast<index_t>(I) * W)), ...);
+    }
+    Acc* to = total + j;
+    (simd::store(to + static_cast<index_t>(I) * W, simd::load<Arch>(to + static_cast<index_t>(I) * W) + sum[I]), ...);
+  };
+  index_t j = 0;
+  for (; j + 4 * W <= columns; j += 4 * W) block(j, std::make_index_sequence<4>());
+  for (; j < columns; j += W) block(j, std::make_index_sequence<1>());
+}
+
+/// y_i = x_i · (z + bias), rows of whole vectors.
+template <class Acc, class Arch>
+OGIVE_NOINLINE void dot_rows(index_t rows, index_t columns, const Acc* x, index_t stride, const Acc* z, Acc bias,
+                             Acc* y) noexcept {
+  using vector = simd::batch<Acc, Arch>;
+  constexpr index_t W = simd::width<Acc, Arch>;
+  const auto dot = [&](index_t i) {
+    vector sum(Acc(0));
+    for (index_t j = 0; j < columns; j += W) {
+      sum = simd::fma(simd::load<Arch>(x + i * stride + j), simd::load<Arch>(z + j) + vector(bias), sum);
+    }
+    return sum;
+  };
+  index_t i = 0;
+  for (; i + W <= rows; i += W) {
+    vector sums[static_cast<std::size_t>(W)];
+    for (index_t r = 0; r < W; ++r) sums[r] = dot(i + r);
+    simd::store(y + i, simd::reduce_add_all(sums));
+  }
+  for (; i < rows; ++i) y[i] = simd::reduce_add(dot(i));
+}
+
+/// y_c = Σ_j x_jc (z_j + bias), the columns in whole vectors.
+template <class Acc, class Arch>
+OGIVE_NOINLINE void dot_columns(index_t rows, index_t columns, const Acc* x, index_t stride, const Acc* z, Acc bias,
+                                Acc* y) noexcept {
+  using vector = simd::batch<Acc, Arch>;
+  for (index_t c = 0; c < columns; c += simd::width<Acc, Arch>) {
+    vector sum(Acc(0));
+    for (index_t j = 0; j < rows; ++j) sum = simd::fma(simd::load<Arch>(x + j * stride + c), vector(z[j] + bias), sum);
+    simd::store(y + c, sum);
+  }
+}
+
+template <class Acc, class Arch>
+OGIVE_NOINLINE bool all_finite(index_t rows, index_t columns, const Acc* x, index_t stride) noexcept {
+  using vector = simd::batch<Acc, Arch>;
+  vector sum(Acc(0));
+  for (index_t i = 0; i < rows; ++i) {
+    for (index_t j = 0; j < columns; j += simd::width<Acc, Arch>) {
+      sum = simd::fma(simd::load<Arch>(x + i * stride + j), vector(Acc(0)), sum);
+    }
+  }
+  return simd::reduce_add(sum) == Acc(0);
+}
+
+// ---- the left product ----------------------------------------------------------------------------------------------
+
+/// Scores of a tile of keys against columns [first, last) of a block of queries: s[j][c], rows `stride` apart. Column
+/// c is query `offset[c]` of the block (which may hold several heads); key j is seen by the offsets in
+/// [low + j, high + j). An `edge` tile holds pairs that do not see each other.
+template <class Acc>
+struct score_tile {
+  Acc* s;
+  index_t stride;
+  index_t keys;
+  index_t first, last;
+  const Acc* offset;
+  index_t low, high;
+  bool edge;
+
+  /// Which columns of a vector of offsets see key j.
+  template <class Arch>
+  OGIVE_INLINE auto sees(index_t j, const simd::batch<Acc, Arch>& query) const noexcept {
+    using vector = simd::batch<Acc, Arch>;
+    return (query >= vector(static_cast<Acc>(low + j))) & (query < vector(static_cast<Acc>(high + j)));
+  }
+};
+
+/// How linear attention weighs its scores: as they are.
+template <class Acc>
+class plain_weights {
+ public:
+  using problem = product_problem<Acc>;
+
+  static index_t scratch(index_t columns) noexcept { return columns; }
+
+  plain_weights(Acc* scratch, index_t, bool normalise) noexcept : denominator_(normalise ? scratch : nullptr) {}
+
+  void begin(index_t columns) noexcept {
+    if (denominator_ != nullptr) zero_rows(denominator_, 0, 1, columns);
+  }
+  /// The part of the denominator that a state adds.
+  Acc* denominator() noexcept { return denominator_; }
+
+  template <class Arch>
+  void weigh(const score_tile<Acc>& t) noexcept {
+    if (t.edge) cut<Arch>(t);
+    if (denominator_ == nullptr) return;
+    add_rows<Acc, Arch>(t.keys, round_up(t.last - t.first, simd::width<Acc, Arch>), t.s + t.first, t.stride,
+                        denominator_ + t.first);
+  }
+  /// What becomes of O when the rows from column `first` on take in a tile.
+  linalg::add finish(index_t) const noexcept { return {}; }
+
+  void store(const problem& p, const tokens& at, const Acc* o, index_t stride, index_t column) const noexcept {
+    p.hooks.store(p.hooks.op, at, o, stride, denominator_ == nullptr ? nullptr : denominator_ + column);
+  }
+
+ private:
+  template <class Arch>
+  static OGIVE_NOINLINE void cut(const score_tile<Acc>& t) noexcept {
+    using vector = simd::batch<Acc, Arch>;
+    for (index_t c = t.first; c < t.last; c += simd::width<Acc, Arch>) {
+      const vector query = simd::load<Arch>(t.offset + c);
+      for (index_t j = 0; j < t.keys; ++j) {
+        Acc* at = t.s + j * t.stride + c;
+        simd::store(at, simd::select(t.template sees<Arch>(j, query), simd::load<Arch>(at), vector(Acc(0))));
+      }
+    }
+  }
+
+  Acc* denominator_;
+};
+
+/// How queries are cut into blocks and keys into tiles: 64 × 128 scores stay in the first-level cache.
+struct left_plan {
+  static constexpr index_t tile = 64;
+  static constexpr index_t edge_tile = 32;
+  static constexpr index_t block = 128;
+
+  index_t tokens;   // queries of one head in a block
+  index_t blocks;   // of a sequence, at most
+  index_t columns;  // of scores: all heads of a block, whole vectors
+
+  template <class Acc>
+  static left_plan of(const product_problem<Acc>& p) noexcept {
+    index_t longest = p.offsets.present() ? 0 : p.n.length;
+    for (index_t s = 0; p.offsets.present() && s < p.sequences(); ++s) {
+      longest = std::max(longest, p.offsets.at(s + 1) - p.offsets.at(s));
+    }
+    left_plan plan{};
+    plan.tokens = std::clamp<index_t>(block / p.readers(), 1, std::max<index_t>(longest, 1));
+    plan.blocks = (longest + plan.tokens - 1) / plan.tokens;
+    plan.columns = padded<Acc>(plan.tokens * p.readers());
+    return plan;
+  }
+};
+
+/// One block of queries (the same tokens of every head that reads one value head) against all its keys. Instantiated
+/// per accumulator, instruction set and kind of weights, never per operator.
+template <class Acc, class Arch, class Weights>
+class left_task {
+ public:
+  using problem = typename Weights::problem;
+
+  static index_t count(const problem& p) noexcept { return p.sequences() * p.n.heads * left_plan::of(p).blocks; }
+  static std::size_t scratch(const problem& p) noexcept {
+    arena memory;
+    carve(p, left_plan::of(p), memory);
+    return memory.used();
+  }
+  OGIVE_NOINLINE static void run(const problem& p, index_t task, arena memory) noexcept {
+    left_task(p, left_plan::of(p), task, memory).block();
+  }
+
+ private:
+  using panel = linalg::panel<Acc>;
+
+  struct panels {
+    Acc *q, *qt, *k, *v, *s, *o, *offset, *weights;
+  };
+  static panels carve(const problem& p, const left_plan& plan, arena& memory) noexcept {
+    const index_t K = padded<Acc>(p.n.key_dim);
+    const index_t V = padded<Acc>(p.n.value_dim);
+    panels r{};
+    r.q = memory.take<Acc>(plan.tokens * K);
+    r.qt = memory.take<Acc>(K * plan.columns);
+    r.k = memory.take<Acc>(left_plan::tile * K);
+    r.v = memory.take<Acc>((p.states.load == nullptr ? left_plan::tile : std::max(left_plan::tile, K)) * V);
+    r.s = memory.take<Acc>(left_plan::tile * plan.columns);
+    r.o = memory.take<Acc>(plan.columns * V);
+    r.offset = memory.take<Acc>(plan.columns);
+    r.weights = memory.take<Acc>(Weights::scratch(plan.columns));
+    return r;
+  }
+
+  left_task(const problem& p, const left_plan& plan, index_t task, arena& memory) noexcept
+      : p_(p), m_(carve(p, plan, memory)), columns_(plan.columns), weights_(m_.weights, plan.columns, p.normalise) {
+    first_ = task % plan.blocks * plan.tokens;
+    head_ = task / plan.blocks % p.n.heads;
+    index_ = task / (plan.blocks * p.n.heads);
+    sequence_ = product_sequence::of(p, index_);
+    count_ = std::min(plan.tokens, sequence_.queries - first_);
+  }
+
+  void block() noexcept {
+    if (count_ <= 0) return;
+    load_queries();
+    weights_.begin(columns_);
+    read_state();
+    // `diagonal` is the last key that the block's first query sees, where it is causal. Tiles end there, so that all
+    // before it are whole.
+    const index_t diagonal = first_ + p_.position;
+    const index_t end = p_.causal ? std::min(sequence_.live, diagonal + count_) : sequence_.live;
+    index_t j = p_.window > 0 ? std::max<index_t>(0, diagonal - p_.window + 1) : 0;
+    while (j < end) {
+      const index_t whole = p_.causal ? std::clamp(diagonal + 1 - j, index_t{0}, left_plan::tile) : left_plan::tile;
+      const index_t count = std::min(whole > 0 ? whole : left_plan::edge_tile, end - j);
+      take_in(j, count, diagonal);
+      j += count;
+    }
+    for (index_t g = 0; g < p_.readers(); ++g) {
+      weights_.store(p_, sequence_.queries_at(first_, count_, p_.reader(head_, g)), m_.o + g * count_ * v_stride(),
+                     v_stride(), g * count_);
+    }
+  }
+
+  index_t k_stride() const noexcept { return padded<Acc>(p_.n.key_dim); }
+  index_t v_stride() const noexcept { return padded<Acc>(p_.n.value_dim); }
+
+  /// Qᵀ of all heads that read this value head, side by side.
+  void load_queries() noexcept {
+    zero_rows(m_.qt, columns_, p_.n.key_dim, columns_);
+    zero_rows(m_.offset, columns_, 1, columns_);
+    for (index_t g = 0; g < p_.readers(); ++g) {
+      const index_t head = p_.query_head(p_.reader(head_, g));
+      p_.hooks.load_q(p_.hooks.op, sequence_.queries_at(first_, count_, head), m_.q, k_stride());
+      linalg::transpose<Arch>(count_, p_.n.key_dim, {m_.q, k_stride()}, panel{m_.qt + g * count_, columns_});
+      for (index_t i = 0; i < count_; ++i) m_.offset[g * count_ + i] = static_cast<Acc>(i);
+    }
+  }
+
+  /// What the state brings: O = Q S₀, denominator = Q (z₀ + bias).
+  void read_state() noexcept {
+    Acc* z = m_.k;
+    const bool given = p_.states.load != nullptr && p_.states.load(p_.states.state, index_, head_, 0, p_.n.value_dim,
+                                                                   m_.v, v_stride(), z);
+    if (given) {
+      linalg::gemm_atb<Arch>(columns_, v_stride(), p_.n.key_dim, {m_.qt, columns_}, {m_.v, v_stride()},
+                             panel{m_.o, v_stride()}, linalg::overwrite{});
+    } else {
+      zero_rows(m_.o, v_stride(), columns_, v_stride());
+      zero_rows(z, 0, 1, k_stride());
+    }
+    if (p_.normalise && (given || p_.bias != Acc(0))) {
+      dot_columns<Acc, Arch>(p_.n.key_dim, columns_, m_.qt, columns_, z, p_.bias, weights_.denominator());
+    }
+  }
+
+  /// Keys [first, first + keys) of the sequence.
+  void take_in(index_t first, index_t keys, index_t diagonal) noexcept {
+    score_tile<Acc> t{};
+    t.s = m_.s;
+    t.stride = columns_;
+    t.keys = keys;
+    t.offset = m_.offset;
+    t.low = p_.causal ? first - diagonal : -keys;
+    t.high = p_.window > 0 ? first - diagonal + p_.window : count_;
+    t.edge = t.low + keys - 1 > 0 || t.high < count_;
+    t.first = 0;
+    t.last = count_ * p_.readers();
+    if (p_.readers() == 1) {
+      t.first = std::max<index_t>(t.low, 0) / simd::width<Acc, Arch> * simd::width<Acc, Arch>;
+      t.last = std::min(t.last, t.high + keys - 1);
+    }
+    if (t.first >= t.last) return;
+
+    p_.hooks.load_k(p_.hooks.op, sequence_.keys_at(first, keys, p_.key_head(head_)), m_.k, k_stride());
+    p_.hooks.load_v(p_.hooks.op, sequence_.keys_at(first, keys, head_), m_.v, v_stride(), nullptr);
+    linalg::gemm_ab<Arch>(keys, round_up(t.last - t.first, simd::width<Acc, Arch>), p_.n.key_dim, {m_.k, k_stride()},
+                          {m_.qt + t.first, columns_}, panel{m_.s + t.first, columns_}, linalg::overwrite{});
+    weights_.template weigh<Arch>(t);
+    const auto finish = weights_.finish(t.first);
+    if (t.edge && !all_finite<Acc, Arch>(keys, v_stride(), m_.v, v_stride())) {
+      add_seen(t, finish);
+    } else {
+      linalg::gemm_atb<Arch>(t.last - t.first, v_stride(), keys, {t.s + t.first, columns_}, {m_.v, v_stride()},
+                             panel{m_.o + t.first * v_stride(), v_stride()}, finish);
+    }
+  }
+
+  /// O = Wᵀ V on an edge tile whose values are not all finite: a product with zero would carry them to queries that do
+  /// not see them. Rows without such a value get the same bits as from the product of whole tiles.
+  template <class Finish>
+  OGIVE_NOINLINE void add_seen(const score_tile<Acc>& t, const Finish& finish) noexcept {
+    using vector = simd::batch<Acc, Arch>;
+    for (index_t c = t.first; c < t.last; ++c) {
+      const auto query = static_cast<index_t>(t.offset[c]);
+      const index_t begin = std::max<index_t>(0, query - t.high + 1);
+      const index_t end = std::min(t.keys, query - t.low + 1);
+      for (index_t v = 0; v < v_stride(); v += simd::width<Acc, Arch>) {
+        vector sum(Acc(0));
+        for (index_t j = begin; j < end; ++j) {
+          sum = simd::fma(vector(t.s[j * t.stride + c]), simd::load<Arch>(m_.v + j * v_stride() + v), sum);
+        }
+        Acc* o = m_.o + c * v_stride() + v;
+        simd::store(o, finish(c - t.first, v, sum, simd::load<Arch>(o)));
+      }
+    }
+  }
+
+  const problem& p_;
+  panels m_;
+  index_t columns_;
+  Weights weights_;
+  product_sequence sequence_{};
+  index_t index_ = 0;
+  index_t head_ = 0;
+  index_t first_ = 0;
+  index_t count_ = 0;
+};
+
+// ---- the right product ---------------------------------------------------------------------------------------------
+
+/// How columns of the state are shared out: a task owns a block of them, so it needs nothing from other tasks.
+struct right_plan {
+  static constexpr index_t tokens = 64;  // of k, v and q at a time
+
+  index_t columns;  // of S in a task
+  index_t blocks;
+  index_t stride;  // of S
+
+  template <class Acc>
+  static right_plan of(const product_problem<Acc>& p) noexcept {
+    constexpr index_t narrow = 2 * simd::width<Acc>;
+    constexpr index_t crowded = 512 / static_cast<index_t>(sizeof(Acc));
+    const bool few = p.sequences() * p.n.heads < 8 && p.split;
+    right_plan plan{};
+    plan.columns = few ? std::min(narrow, p.n.value_dim) : p.n.value_dim;
+    plan.blocks = plan.columns == 0 ? 1 : (p.n.value_dim + plan.columns - 1) / plan.columns;
+    plan.stride = padded<Acc>(plan.columns);
+    if (plan.stride % crowded == 0) plan.stride += simd::width<Acc>;
+    return plan;
+  }
+};
+
+/// S = S₀ + Kᵀ V of one sequence and value head, a block of its columns, then O = Q S for every head that reads it.
+template <class Acc, class Arch>
+class right_task {
+ public:
+  using problem = product_problem<Acc>;
+
+  static index_t count(const problem& p) noexcept { return p.sequences() * p.n.heads * right_plan::of(p).blocks; }
+  static std::size_t scratch(const problem& p) noexcept {
+    arena memory;
+    carve(p, right_plan::of(p), memory);
+    return memory.used();
+  }
+  OGIVE_NOINLINE static void run(const problem& p, index_t task, arena memory) noexcept {
+    right_task(p, right_plan::of(p), task, memory).all();
+  }
+
+ private:
+  using panel = linalg::panel<Acc>;
+
+  struct panels {
+    Acc *rows, *values, *state, *z, *start, *denominator;
+  };
+};
+
+}  // namespace detail
+}  // namespace OGIVE_ABI
+}  // namespace ogive

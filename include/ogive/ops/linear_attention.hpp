@@ -1,0 +1,143 @@
+// Causal linear attention: softmax's exp(q·k) replaced by φ(q)·φ(k), so that the past is a sum of fixed size.
+//
+//   S_t = S_{t-1} + φ(k_t) v_tᵀ     z_t = z_{t-1} + φ(k_t)         S ∈ R^{K×V}, z ∈ R^K
+//   o_t = S_tᵀ φ(q_t) / (φ(q_t)·z_t + ε)                           normalised; the quotient is 0 where its
+//                                                                  denominator is 0 or subnormal
+//   o_t = s S_tᵀ φ(q_t)                                            unnormalised
+//
+// Katharopoulos et al., Transformers are RNNs, arXiv:2006.16236. Four rules for ε are in use: see eps_placement.
+#pragma once
+
+#include <ogive/engine/matrix.hpp>
+#include <ogive/maps/feature_map.hpp>
+
+#include <cmath>
+#include <limits>
+#include <optional>
+
+namespace ogive {
+inline namespace OGIVE_ABI {
+
+/// q [B, L, Hq, D], k [B, L, Hk, D], v [B, L, H, V]; o [B, L, max(H, Hq), V]. Hk divides H, and Hq divides H or H
+/// divides Hq. State S [slots, H, K, V] and z [slots, H, K], K = features of D.
+template <storage T, feature_map Map = maps::identity>
+struct linear_attention {
+  using scalar = T;
+  using accum = accum_t<T>;
+
+  view<const T, 4> q{}, k{}, v{};
+  Map map{};
+  bool normalise = true;
+  std::optional<accum> scale{};  ///< s, 1/√K by default; a normalised quotient only sees it under scaled_sum
+  accum eps = std::is_same_v<accum, double> ? accum(1e-12) : accum(1e-6);
+  eps_placement eps_at = eps_placement::sum;
+  view<const bool, 2> key_mask{};  ///< [B, L]; false: the token is not written
+  integers lengths{};              ///< per sequence; tokens from there on are not written
+  integers offsets{};              ///< packed sequences, a state each
+  heads head_map = heads::consecutive;
+  index_t position = 0;  ///< absolute position of the first token, for maps that need it
+
+  static constexpr const char* name = "linear_attention";
+  static constexpr decay decays = decay::none;
+  static constexpr write writes = write::additive;
+  static constexpr read reads = read::after;
+  template <storage S>
+  using state_of = linear_attention_state<S>;
+  using default_state = linear_attention_state<accum>;
+
+  matrix_extents extents() const noexcept {
+    return {.batch = q.extent(0),
+            .length = q.extent(1),
+            .query_heads = q.extent(2),
+            .key_heads = k.extent(2),
+            .heads = v.extent(2),
+            .key_dim = features(map, k.extent(3)),
+            .value_dim = v.extent(3),
+            .input_dim = std::is_same_v<Map, maps::identity> ? 0 : k.extent(3)};
+  }
+
+  void check_fields(core::checker& ask) const noexcept {
+    const index_t b = q.extent(0), l = q.extent(1), d = q.extent(3);
+    ask.given("q", q).given("k", k).given("v", v);
+    ask.extents("k", k, {b, l, -1, d}, "[B, L, Hk, D], B, L and D as q");
+    ask.extents("v", v, {b, l, -1, -1}, "[B, L, H, V], B and L as q");
+    ask.divides("Hk (heads of k)", k.extent(2), "H (heads of v)", v.extent(2));
+    if (q.extent(2) <= v.extent(2)) {
+      ask.divides("Hq (heads of q)", q.extent(2), "H (heads of v)", v.extent(2));
+      const index_t few = std::min(q.extent(2), k.extent(2)), many = std::max(q.extent(2), k.extent(2));
+      ask.divides("the smaller of Hq and Hk", few, "the larger", many);
+    } else {
+      ask.divides("H (heads of v)", v.extent(2), "Hq (heads of q)", q.extent(2));
+    }
+    ask.extents("key_mask", key_mask, {b, l}, "[B, L] as q");
+    if (const status fits = check_map(map, d); ask && !fits) ask.refuse("map", fits.code()) << fits.text();
+  }
+  void check_outputs(core::checker& ask, const view<T, 4>& o) const noexcept {
+    ask.apart("o", o, "q", q).apart("o", o, "k", k).apart("o", o, "v", v);
+  }
+
+  template <class Acc>
+  void load_q(const tokens& at, Acc* panel, index_t stride, Acc* room) const noexcept {
+    load_features(q, at, at.count, side::query, panel, stride, room);
+  }
+  template <class Acc>
+  void load_k(const tokens& at, Acc* panel, index_t stride, Acc* room) const noexcept {
+    load_features(k, at, at.live, side::key, panel, stride, room);
+    clear_masked(at, panel, stride, detail::padded<Acc>(features(map, k.extent(3))));
+  }
+  template <class Acc>
+  void load_v(const tokens& at, Acc* panel, index_t stride, Acc*) const noexcept {
+    detail::load_tokens(v, at, panel, stride);
+    clear_masked(at, panel, stride, detail::padded<Acc>(v.extent(3)));
+  }
+  template <class Acc>
+  void store(const tokens& at, const Acc* panel, index_t stride, const Acc* denominator,
+             const view<T, 4>& o) const noexcept {
+    constexpr index_t W = simd::width<Acc>;
+    using vector = simd::batch<Acc>;
+    const Acc s = static_cast<Acc>(scale ? *scale : accum(1) / std::sqrt(static_cast<accum>(extents().key_dim)));
+    for (index_t i = 0; i < at.count; ++i) {
+      const vector factor(denominator == nullptr ? s : reciprocal(denominator[i], s));
+      for (index_t j = 0; j < v.extent(3); j += W) {
+        simd::store_strided(o.pointer(at.batch, at.token + i, at.head, j), o.stride(3),
+                            factor * simd::load(panel + i * stride + j), std::min(W, v.extent(3) - j));
+      }
+    }
+  }
+
+ private:
+  /// 1/(φ(q)·z + ε), ε where its rule puts it (under each_key the engine has added it to z); 0 where the denominator is
+  /// 0 or subnormal, so that a quotient is never infinite by itself.
+  template <class Acc>
+  Acc reciprocal(Acc sum, Acc s) const noexcept {
+    if (eps_at == eps_placement::sum) sum += static_cast<Acc>(eps);
+    if (eps_at == eps_placement::scaled_sum) sum += static_cast<Acc>(eps) / s;
+    return std::abs(sum) < std::numeric_limits<Acc>::min() ? Acc(0) : Acc(1) / sum;
+  }
+
+  template <class Acc>
+  void load_features(const view<const T, 4>& x, const tokens& at, index_t count, side which, Acc* panel, index_t stride,
+                     Acc* room) const noexcept {
+    const index_t d = x.extent(3), K = features(map, d);
+    if constexpr (std::is_same_v<Map, maps::identity>) {
+      detail::load_rows(detail::rows_of(x, at, count), panel, stride);
+    } else {
+      const index_t room_stride = detail::padded<Acc>(d);
+      detail::load_rows(detail::rows_of(x, at, count), room, room_stride);
+      apply_map<Acc>(map, view<const Acc, 2>(room, {count, d}, {room_stride, 1}),
+                     view<Acc, 2>(panel, {count, K}, {stride, 1}), {position + at.position, which, at.batch, at.head});
+      detail::zero_rows(panel + K, stride, count, detail::padded<Acc>(K) - K);
+    }
+    detail::zero_rows(panel + count * stride, stride, at.count - count, detail::padded<Acc>(K));
+  }
+  template <class Acc>
+  void clear_masked(const tokens& at, Acc* panel, index_t stride, index_t columns) const noexcept {
+    if (!key_mask.present()) return;
+    for (index_t i = 0; i < at.live; ++i) {
+      if (!key_mask(at.batch, at.token + i)) detail::zero_rows(panel + i * stride, stride, 1, columns);
+    }
+  }
+};
+
+}  // namespace OGIVE_ABI
+}  // namespace ogive
