@@ -3,21 +3,11 @@
 #pragma once
 
 #include <ogive/engine/matrix_policy.hpp>
-
-#include <utility>
+#include <ogive/engine/unroll.hpp>
 
 namespace ogive {
 inline namespace OGIVE_ABI {
 namespace detail {
-
-/// Calls f(0), …, f(N − 1) with the index as a constant: arrays indexed by it stay in registers.
-template <int N, class F>
-OGIVE_INLINE void unroll(F&& f) noexcept {
-  [&]<int... I>(std::integer_sequence<int, I...>) __attribute__((always_inline)) {
-    (f(std::integral_constant<int, I>{}), ...);
-  }
-  (std::make_integer_sequence<int, N>{});
-}
 
 /// One head's tokens and its state. `from` is read by the first pass over the state and may be `to`; rows of the
 /// state are `from_stride` and `to_stride` apart, rows of panels `*_stride`.
