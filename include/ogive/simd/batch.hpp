@@ -274,6 +274,12 @@ OGIVE_INLINE batch_mask<T, Arch> first_n(index_t count) noexcept {
   return iota<T, Arch>() < batch<T, Arch>(static_cast<T>(count));
 }
 
+/// Lane 0.
+template <class T, class Arch>
+OGIVE_INLINE T first(const batch<T, Arch>& x) noexcept {
+  return static_cast<typename batch<T, Arch>::register_type>(x)[0];
+}
+
 // ---- reductions --------------------------------------------------------------------------------------------------
 
 namespace detail {
