@@ -13,7 +13,8 @@
 #pragma once
 
 #include <ogive/core/context.hpp>
-#include <ogive/engine/matrix_policy.hpp>
+#include <ogive/core/options.hpp>
+#include <ogive/engine/rows.hpp>
 #include <ogive/linalg/gemm.hpp>
 #include <ogive/simd/flush.hpp>
 
@@ -34,38 +35,62 @@ struct product_state_hooks {
                index_t stride, const Acc* z) noexcept = nullptr;
 };
 
-/// One call. Sequences are the rows of the batch, or, with `offsets`, the pieces of one packed row (keys and queries
-/// the same tokens). Hooks as for the matrix engine; `load_v` gets no place for log decays.
+/// How rows of φ(q), φ(k) and v come, and rows of o go. Panels are rows of `stride` elements, one per token. A load
+/// fills `at.count` rows up to their padded width, zeros where a token is padding or masked; loads of q and k may work
+/// in `room`. v and o move by blocks of columns. `denominator` holds φ(q)·(z + bias) per token, null if not normalised.
+template <class Acc>
+struct product_hooks {
+  const void* op = nullptr;
+  void (*load_q)(const void* op, const tokens& at, Acc* q, index_t stride, Acc* room) noexcept = nullptr;
+  void (*load_k)(const void* op, const tokens& at, Acc* k, index_t stride, Acc* room) noexcept = nullptr;
+  void (*load_v)(const void* op, const tokens& at, index_t column, index_t columns, Acc* v,
+                 index_t stride) noexcept = nullptr;
+  void (*store)(const void* op, const tokens& at, index_t column, index_t columns, const Acc* o, index_t stride,
+                const Acc* denominator) noexcept = nullptr;
+};
+
+/// One call. Sequences are the rows of the batch, or, with `offsets`, the pieces of one packed row (queries and keys
+/// the same tokens).
 template <class Acc>
 struct product_problem {
-  matrix_extents n;  // n.length counts queries
-  index_t keys = 0;  // tokens of k and v
-  matrix_hooks<Acc> hooks{};
+  index_t batch = 0;
+  index_t queries = 0;  // tokens of q and o
+  index_t keys = 0;     // tokens of k and v
+  index_t query_heads = 0;
+  index_t key_heads = 0;
+  index_t heads = 0;  // of v; they own the states
+  index_t key_dim = 0;
+  index_t value_dim = 0;
+  index_t input_dim = 0;  // elements per row of `room`
+  product_hooks<Acc> hooks{};
   product_state_hooks<Acc> states{};  // no load: the state starts at zero
   integers offsets{};
   integers lengths{};  // of keys, per sequence
-  heads head_map = heads::consecutive;
+  ogive::heads head_map = ogive::heads::consecutive;
   bool causal = false;
   index_t position = 0;  // of query 0 among the keys: causal sees j ≤ i + position
   index_t window = 0;    // 0, or how many keys up to i + position are seen
   bool normalise = false;
   Acc bias = Acc(0);  // added to every z
+  // The right product alone:
+  bool outputs = true;  // false: only the state is wanted
+  bool split = false;   // whether tasks may own less than all columns of V: each of them maps q and k again
 
-  index_t sequences() const noexcept { return offsets.present() ? offsets.size() - 1 : n.batch; }
+  index_t sequences() const noexcept { return offsets.present() ? offsets.size() - 1 : batch; }
   /// Query heads that read one value head, where there are more of them.
-  index_t readers() const noexcept { return n.query_heads > n.heads && n.heads > 0 ? n.query_heads / n.heads : 1; }
+  index_t readers() const noexcept { return query_heads > heads && heads > 0 ? query_heads / heads : 1; }
   index_t reader(index_t h, index_t g) const noexcept {
     if (readers() == 1) return h;
-    return head_map == heads::consecutive ? h * readers() + g : g * n.heads + h;
+    return head_map == ogive::heads::consecutive ? h * readers() + g : g * heads + h;
   }
   index_t query_head(index_t output) const noexcept {
-    return read_by(output, std::max(n.heads, n.query_heads), n.query_heads);
+    return read_by(output, std::max(heads, query_heads), query_heads);
   }
-  index_t key_head(index_t h) const noexcept { return read_by(h, n.heads, n.key_heads); }
+  index_t key_head(index_t h) const noexcept { return read_by(h, heads, key_heads); }
 
  private:
   index_t read_by(index_t h, index_t many, index_t few) const noexcept {
-    return head_map == heads::consecutive ? h / (many / few) : h % few;
+    return head_map == ogive::heads::consecutive ? h / (many / few) : h % few;
   }
 };
 
@@ -76,7 +101,7 @@ struct product_sequence {
 
   template <class Acc>
   static product_sequence of(const product_problem<Acc>& p, index_t s) noexcept {
-    product_sequence r{s, 0, p.n.length, p.keys, p.keys};
+    product_sequence r{s, 0, p.queries, p.keys, p.keys};
     if (p.offsets.present()) {
       r.batch = 0;
       r.begin = p.offsets.at(s);
@@ -97,12 +122,18 @@ struct product_sequence {
 /// call that is not inlined.
 template <class Body>
 void run_tasks(context& ctx, index_t count, std::size_t bytes, const Body& body) noexcept {
-  ctx.reserve(static_cast<std::size_t>(ctx.workers()) * bytes);
   ctx.run(count, bytes, [&](index_t task, arena memory) noexcept {
     if (!ctx.flush()) return body(task, memory);
     const flush_subnormals flushed;
     body(task, memory);
   });
+}
+
+/// A row of whole vectors, and one more where rows would be a multiple of 512 bytes apart: those share few cache sets.
+template <class Acc>
+constexpr index_t spread(index_t count) noexcept {
+  constexpr index_t crowded = 512 / static_cast<index_t>(sizeof(Acc));
+  return padded<Acc>(count) + (padded<Acc>(count) % crowded == 0 ? simd::width<Acc> : 0);
 }
 
 /// total_j += Σ_i x_ij, the sum from zero.
@@ -219,7 +250,7 @@ class plain_weights {
   linalg::add finish(index_t) const noexcept { return {}; }
 
   void store(const problem& p, const tokens& at, const Acc* o, index_t stride, index_t column) const noexcept {
-    p.hooks.store(p.hooks.op, at, o, stride, denominator_ == nullptr ? nullptr : denominator_ + column);
+    p.hooks.store(p.hooks.op, at, 0, p.value_dim, o, stride, denominator_ == nullptr ? nullptr : denominator_ + column);
   }
 
  private:
@@ -246,18 +277,18 @@ struct left_plan {
 
   index_t tokens;   // queries of one head in a block
   index_t blocks;   // of a sequence, at most
-  index_t columns;  // of scores: all heads of a block, whole vectors
+  index_t columns;  // room for those of all heads of a block
 
   template <class Acc>
   static left_plan of(const product_problem<Acc>& p) noexcept {
-    index_t longest = p.offsets.present() ? 0 : p.n.length;
+    index_t longest = p.offsets.present() ? 0 : p.queries;
     for (index_t s = 0; p.offsets.present() && s < p.sequences(); ++s) {
       longest = std::max(longest, p.offsets.at(s + 1) - p.offsets.at(s));
     }
     left_plan plan{};
     plan.tokens = std::clamp<index_t>(block / p.readers(), 1, std::max<index_t>(longest, 1));
     plan.blocks = (longest + plan.tokens - 1) / plan.tokens;
-    plan.columns = padded<Acc>(plan.tokens * p.readers());
+    plan.columns = spread<Acc>(plan.tokens * p.readers());
     return plan;
   }
 };
@@ -269,7 +300,7 @@ class left_task {
  public:
   using problem = typename Weights::problem;
 
-  static index_t count(const problem& p) noexcept { return p.sequences() * p.n.heads * left_plan::of(p).blocks; }
+  static index_t count(const problem& p) noexcept { return p.sequences() * p.heads * left_plan::of(p).blocks; }
   static std::size_t scratch(const problem& p) noexcept {
     arena memory;
     carve(p, left_plan::of(p), memory);
@@ -283,11 +314,11 @@ class left_task {
   using panel = linalg::panel<Acc>;
 
   struct panels {
-    Acc *q, *qt, *k, *v, *s, *o, *offset, *weights;
+    Acc *q, *qt, *k, *v, *s, *o, *offset, *weights, *room;
   };
   static panels carve(const problem& p, const left_plan& plan, arena& memory) noexcept {
-    const index_t K = padded<Acc>(p.n.key_dim);
-    const index_t V = padded<Acc>(p.n.value_dim);
+    const index_t K = padded<Acc>(p.key_dim);
+    const index_t V = padded<Acc>(p.value_dim);
     panels r{};
     r.q = memory.take<Acc>(plan.tokens * K);
     r.qt = memory.take<Acc>(K * plan.columns);
@@ -297,14 +328,15 @@ class left_task {
     r.o = memory.take<Acc>(plan.columns * V);
     r.offset = memory.take<Acc>(plan.columns);
     r.weights = memory.take<Acc>(Weights::scratch(plan.columns));
+    r.room = memory.take<Acc>(std::max(plan.tokens, left_plan::tile) * padded<Acc>(p.input_dim));
     return r;
   }
 
   left_task(const problem& p, const left_plan& plan, index_t task, arena& memory) noexcept
       : p_(p), m_(carve(p, plan, memory)), columns_(plan.columns), weights_(m_.weights, plan.columns, p.normalise) {
     first_ = task % plan.blocks * plan.tokens;
-    head_ = task / plan.blocks % p.n.heads;
-    index_ = task / (plan.blocks * p.n.heads);
+    head_ = task / plan.blocks % p.heads;
+    index_ = task / (plan.blocks * p.heads);
     sequence_ = product_sequence::of(p, index_);
     count_ = std::min(plan.tokens, sequence_.queries - first_);
   }
@@ -331,17 +363,17 @@ class left_task {
     }
   }
 
-  index_t k_stride() const noexcept { return padded<Acc>(p_.n.key_dim); }
-  index_t v_stride() const noexcept { return padded<Acc>(p_.n.value_dim); }
+  index_t k_stride() const noexcept { return padded<Acc>(p_.key_dim); }
+  index_t v_stride() const noexcept { return padded<Acc>(p_.value_dim); }
 
   /// Qᵀ of all heads that read this value head, side by side.
   void load_queries() noexcept {
-    zero_rows(m_.qt, columns_, p_.n.key_dim, columns_);
+    zero_rows(m_.qt, columns_, p_.key_dim, columns_);
     zero_rows(m_.offset, columns_, 1, columns_);
     for (index_t g = 0; g < p_.readers(); ++g) {
       const index_t head = p_.query_head(p_.reader(head_, g));
-      p_.hooks.load_q(p_.hooks.op, sequence_.queries_at(first_, count_, head), m_.q, k_stride());
-      linalg::transpose<Arch>(count_, p_.n.key_dim, {m_.q, k_stride()}, panel{m_.qt + g * count_, columns_});
+      p_.hooks.load_q(p_.hooks.op, sequence_.queries_at(first_, count_, head), m_.q, k_stride(), m_.room);
+      linalg::transpose<Arch>(count_, p_.key_dim, {m_.q, k_stride()}, panel{m_.qt + g * count_, columns_});
       for (index_t i = 0; i < count_; ++i) m_.offset[g * count_ + i] = static_cast<Acc>(i);
     }
   }
@@ -349,17 +381,17 @@ class left_task {
   /// What the state brings: O = Q S₀, denominator = Q (z₀ + bias).
   void read_state() noexcept {
     Acc* z = m_.k;
-    const bool given = p_.states.load != nullptr && p_.states.load(p_.states.state, index_, head_, 0, p_.n.value_dim,
-                                                                   m_.v, v_stride(), z);
+    const bool given = p_.states.load != nullptr &&
+                       p_.states.load(p_.states.state, index_, head_, 0, p_.value_dim, m_.v, v_stride(), z);
     if (given) {
-      linalg::gemm_atb<Arch>(columns_, v_stride(), p_.n.key_dim, {m_.qt, columns_}, {m_.v, v_stride()},
+      linalg::gemm_atb<Arch>(columns_, v_stride(), p_.key_dim, {m_.qt, columns_}, {m_.v, v_stride()},
                              panel{m_.o, v_stride()}, linalg::overwrite{});
     } else {
       zero_rows(m_.o, v_stride(), columns_, v_stride());
       zero_rows(z, 0, 1, k_stride());
     }
     if (p_.normalise && (given || p_.bias != Acc(0))) {
-      dot_columns<Acc, Arch>(p_.n.key_dim, columns_, m_.qt, columns_, z, p_.bias, weights_.denominator());
+      dot_columns<Acc, Arch>(p_.key_dim, columns_, m_.qt, columns_, z, p_.bias, weights_.denominator());
     }
   }
 
@@ -381,9 +413,10 @@ class left_task {
     }
     if (t.first >= t.last) return;
 
-    p_.hooks.load_k(p_.hooks.op, sequence_.keys_at(first, keys, p_.key_head(head_)), m_.k, k_stride());
-    p_.hooks.load_v(p_.hooks.op, sequence_.keys_at(first, keys, head_), m_.v, v_stride(), nullptr);
-    linalg::gemm_ab<Arch>(keys, round_up(t.last - t.first, simd::width<Acc, Arch>), p_.n.key_dim, {m_.k, k_stride()},
+    p_.hooks.load_k(p_.hooks.op, sequence_.keys_at(first, keys, p_.key_head(head_)), m_.k, k_stride(),
+                    m_.room);
+    p_.hooks.load_v(p_.hooks.op, sequence_.keys_at(first, keys, head_), 0, p_.value_dim, m_.v, v_stride());
+    linalg::gemm_ab<Arch>(keys, round_up(t.last - t.first, simd::width<Acc, Arch>), p_.key_dim, {m_.k, k_stride()},
                           {m_.qt + t.first, columns_}, panel{m_.s + t.first, columns_}, linalg::overwrite{});
     weights_.template weigh<Arch>(t);
     const auto finish = weights_.finish(t.first);
@@ -428,51 +461,159 @@ class left_task {
 
 // ---- the right product ---------------------------------------------------------------------------------------------
 
-/// How columns of the state are shared out: a task owns a block of them, so it needs nothing from other tasks.
 struct right_plan {
   static constexpr index_t tokens = 64;  // of k, v and q at a time
 
   index_t columns;  // of S in a task
   index_t blocks;
-  index_t stride;  // of S
+  index_t v_stride;  // of v, o
+  index_t s_stride;  // of S
 
   template <class Acc>
   static right_plan of(const product_problem<Acc>& p) noexcept {
     constexpr index_t narrow = 2 * simd::width<Acc>;
-    constexpr index_t crowded = 512 / static_cast<index_t>(sizeof(Acc));
-    const bool few = p.sequences() * p.n.heads < 8 && p.split;
+    const bool split = p.split && p.sequences() * p.heads < 8 && p.value_dim > narrow;
     right_plan plan{};
-    plan.columns = few ? std::min(narrow, p.n.value_dim) : p.n.value_dim;
-    plan.blocks = plan.columns == 0 ? 1 : (p.n.value_dim + plan.columns - 1) / plan.columns;
-    plan.stride = padded<Acc>(plan.columns);
-    if (plan.stride % crowded == 0) plan.stride += simd::width<Acc>;
+    plan.columns = split ? narrow : p.value_dim;
+    plan.blocks = split ? (p.value_dim + narrow - 1) / narrow : 1;
+    plan.v_stride = padded<Acc>(plan.columns);
+    plan.s_stride = spread<Acc>(plan.columns);
     return plan;
   }
 };
 
-/// S = S₀ + Kᵀ V of one sequence and value head, a block of its columns, then O = Q S for every head that reads it.
+/// S = S₀ + Kᵀ V of one sequence and value head, a block of its columns; then O = Q S for every head that reads it.
 template <class Acc, class Arch>
 class right_task {
  public:
   using problem = product_problem<Acc>;
 
-  static index_t count(const problem& p) noexcept { return p.sequences() * p.n.heads * right_plan::of(p).blocks; }
+  static index_t count(const problem& p) noexcept { return p.sequences() * p.heads * right_plan::of(p).blocks; }
   static std::size_t scratch(const problem& p) noexcept {
     arena memory;
     carve(p, right_plan::of(p), memory);
     return memory.used();
   }
   OGIVE_NOINLINE static void run(const problem& p, index_t task, arena memory) noexcept {
-    right_task(p, right_plan::of(p), task, memory).all();
+    const right_task mine(p, right_plan::of(p), task, memory);
+    mine.write();
+    if (p.outputs) mine.read();
   }
 
  private:
   using panel = linalg::panel<Acc>;
 
   struct panels {
-    Acc *rows, *values, *state, *z, *start, *denominator;
+    Acc *rows, *values, *state, *z, *start, *z_start, *denominator, *room;
   };
+  static panels carve(const problem& p, const right_plan& plan, arena& memory) noexcept {
+    const index_t K = padded<Acc>(p.key_dim);
+    const bool starts = p.states.load != nullptr;
+    panels r{};
+    r.rows = memory.take<Acc>(right_plan::tokens * K);
+    r.values = memory.take<Acc>(right_plan::tokens * plan.v_stride);
+    r.state = memory.take<Acc>(p.key_dim * plan.s_stride);
+    r.z = memory.take<Acc>(K);
+    r.start = memory.take<Acc>(starts ? p.key_dim * plan.v_stride : 0);
+    r.z_start = memory.take<Acc>(starts ? K : 0);
+    r.denominator = memory.take<Acc>(right_plan::tokens);
+    r.room = memory.take<Acc>(right_plan::tokens * padded<Acc>(p.input_dim));
+    return r;
+  }
+
+  right_task(const problem& p, const right_plan& plan, index_t task, arena& memory) noexcept
+      : p_(p), plan_(plan), m_(carve(p, plan, memory)), k_stride_(padded<Acc>(p.key_dim)) {
+    column_ = task % plan.blocks * plan.columns;
+    columns_ = std::min(plan.columns, p.value_dim - column_);
+    head_ = task / plan.blocks % p.heads;
+    index_ = task / (plan.blocks * p.heads);
+    sequence_ = product_sequence::of(p, index_);
+  }
+
+  void write() const noexcept {
+    const index_t K = p_.key_dim;
+    const panel S{m_.state, plan_.s_stride};
+    zero_rows(m_.z, 0, 1, k_stride_);
+    if (sequence_.live <= 0) zero_rows(m_.state, plan_.s_stride, K, plan_.v_stride);
+    for (index_t j = 0; j < sequence_.live; j += right_plan::tokens) {
+      const index_t count = std::min(right_plan::tokens, sequence_.live - j);
+      p_.hooks.load_k(p_.hooks.op, sequence_.keys_at(j, count, p_.key_head(head_)), m_.rows, k_stride_,
+                      m_.room);
+      p_.hooks.load_v(p_.hooks.op, sequence_.keys_at(j, count, head_), column_, columns_, m_.values, plan_.v_stride);
+      const linalg::panel<const Acc> k{m_.rows, k_stride_};
+      const linalg::panel<const Acc> v{m_.values, plan_.v_stride};
+      if (j == 0) {
+        linalg::gemm_atb<Arch>(K, plan_.v_stride, count, k, v, S, linalg::overwrite{});
+      } else {
+        linalg::gemm_atb<Arch>(K, plan_.v_stride, count, k, v, S, linalg::add{});
+      }
+      add_rows<Acc, Arch>(count, k_stride_, m_.rows, k_stride_, m_.z);
+    }
+    if (p_.states.load != nullptr &&
+        p_.states.load(p_.states.state, index_, head_, column_, columns_, m_.start, plan_.v_stride, m_.z_start)) {
+      for (index_t i = 0; i < K; ++i) {
+        add_rows<Acc, Arch>(1, plan_.v_stride, m_.start + i * plan_.v_stride, 0, m_.state + i * plan_.s_stride);
+      }
+      add_rows<Acc, Arch>(1, k_stride_, m_.z_start, 0, m_.z);
+    }
+    if (p_.states.save != nullptr) {
+      p_.states.save(p_.states.state, index_, head_, column_, columns_, m_.state, plan_.s_stride, m_.z);
+    }
+  }
+
+  void read() const noexcept {
+    for (index_t g = 0; g < p_.readers(); ++g) {
+      const index_t output = p_.reader(head_, g);
+      for (index_t i = 0; i < sequence_.queries; i += right_plan::tokens) {
+        const index_t count = std::min(right_plan::tokens, sequence_.queries - i);
+        p_.hooks.load_q(p_.hooks.op, sequence_.queries_at(i, count, p_.query_head(output)), m_.rows, k_stride_,
+                        m_.room);
+        linalg::gemm_ab<Arch>(count, plan_.v_stride, p_.key_dim, {m_.rows, k_stride_}, {m_.state, plan_.s_stride},
+                              panel{m_.values, plan_.v_stride}, linalg::overwrite{});
+        if (p_.normalise) dot_rows<Acc, Arch>(count, k_stride_, m_.rows, k_stride_, m_.z, p_.bias, m_.denominator);
+        p_.hooks.store(p_.hooks.op, sequence_.queries_at(i, count, output), column_, columns_, m_.values,
+                         plan_.v_stride, p_.normalise ? m_.denominator : nullptr);
+      }
+    }
+  }
+
+  const problem& p_;
+  right_plan plan_;
+  panels m_;
+  index_t k_stride_;
+  product_sequence sequence_{};
+  index_t index_ = 0;
+  index_t head_ = 0;
+  index_t column_ = 0;
+  index_t columns_ = 0;
 };
+
+// ---- the entries -------------------------------------------------------------------------------------------------
+
+/// Bytes of scratch one worker needs.
+template <class Acc>
+std::size_t left_product_bytes(const product_problem<Acc>& p) noexcept {
+  return left_task<Acc, simd::default_arch, plain_weights<Acc>>::scratch(p);
+}
+
+/// O = (M ∘ φ(Q) φ(K)ᵀ) V, plus φ(Q) S₀ where a state is given. The context has room for every worker.
+template <class Acc>
+void left_product(const product_problem<Acc>& p, context& ctx) noexcept {
+  using task = left_task<Acc, simd::default_arch, plain_weights<Acc>>;
+  run_tasks(ctx, task::count(p), task::scratch(p), [&](index_t i, arena memory) noexcept { task::run(p, i, memory); });
+}
+
+template <class Acc>
+std::size_t right_product_bytes(const product_problem<Acc>& p) noexcept {
+  return right_task<Acc, simd::default_arch>::scratch(p);
+}
+
+/// S = S₀ + φ(K)ᵀ V and O = φ(Q) S.
+template <class Acc>
+void right_product(const product_problem<Acc>& p, context& ctx) noexcept {
+  using task = right_task<Acc, simd::default_arch>;
+  run_tasks(ctx, task::count(p), task::scratch(p), [&](index_t i, arena memory) noexcept { task::run(p, i, memory); });
+}
 
 }  // namespace detail
 }  // namespace OGIVE_ABI

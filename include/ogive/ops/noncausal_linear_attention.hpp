@@ -1,0 +1,235 @@
+// Linear attention without a mask over time: every query sees every key.
+//
+//   o_i = φ(q_i)ᵀ Σ_j m_j φ(k_j) v_jᵀ / (φ(q_i)·Σ_j m_j φ(k_j) + ε)     normalised; 0 where the denominator is 0
+//   o_i = s φ(q_i)ᵀ Σ_j m_j φ(k_j) v_jᵀ                                 unnormalised
+//
+// with m_j = 1 for the keys that count. Two forms: left, (φ(Q) φ(K)ᵀ) V, O(n m d); right, φ(Q) (φ(K)ᵀ V), O((n + m) d²).
+// Katharopoulos et al., Transformers are RNNs, arXiv:2006.16236; with random features, Choromanski et al., Performers,
+// arXiv:2009.14794. Four rules for ε are in use: see eps_placement.
+#pragma once
+
+#include <ogive/engine/feature_rows.hpp>
+#include <ogive/engine/matrix.hpp>
+#include <ogive/engine/product.hpp>
+
+#include <cmath>
+#include <optional>
+
+namespace ogive {
+inline namespace OGIVE_ABI {
+
+/// q [B, L, Hq, D], k [B, S, Hk, D], v [B, S, H, V]; o [B, L, max(H, Hq), V]. Hk divides H, and Hq divides H or H
+/// divides Hq. A state is optional: the initial one counts as keys seen before, the final one is Σ_j φ(k_j) v_jᵀ
+/// [slots, H, K, V] and z = Σ_j φ(k_j) [slots, H, K], K = features of D, the initial one included.
+template <storage T, feature_map Map = maps::identity>
+struct noncausal_linear_attention {
+  using scalar = T;
+  using accum = accum_t<T>;
+  template <storage S>
+  using state_of = linear_attention_state<S>;
+  using default_state = linear_attention_state<accum>;
+
+  view<const T, 4> q{}, k{}, v{};
+  Map map{};
+  bool normalise = true;
+  std::optional<accum> scale{};  ///< s, 1/√K by default; a normalised quotient only sees it under scaled_sum
+  accum eps = std::is_same_v<accum, double> ? accum(1e-12) : accum(1e-6);
+  eps_placement eps_at = eps_placement::sum;
+  view<const bool, 2> key_mask{};  ///< [B, S]; false: the key does not count
+  integers lengths{};              ///< [B]; keys from there on do not count
+  heads head_map = heads::consecutive;
+  index_t position = 0;  ///< absolute position of the first query and key, for maps that need it
+
+  static constexpr const char* name = "noncausal_linear_attention";
+};
+
+namespace detail {
+
+/// An operator, its state and where its outputs go: what the hooks of the product engine see.
+template <class Op, class State, class Acc>
+struct product_binding {
+  using T = typename Op::scalar;
+  using access = state_access<Acc, State>;
+
+  const Op& op;
+  const State& state;
+  const view<T, 4>& o;
+
+  index_t key_dim() const noexcept { return features(op.map, op.k.extent(3)); }
+  quotient<Acc> divide() const noexcept {
+    const Acc s = op.scale ? static_cast<Acc>(*op.scale) : Acc(1) / std::sqrt(static_cast<Acc>(key_dim()));
+    return {op.normalise, s, static_cast<Acc>(op.eps), op.eps_at};
+  }
+
+  product_problem<Acc> problem() const noexcept {
+    product_problem<Acc> p{};
+    p.batch = op.q.extent(0);
+    p.queries = op.q.extent(1);
+    p.keys = op.k.extent(1);
+    p.query_heads = op.q.extent(2);
+    p.key_heads = op.k.extent(2);
+    p.heads = op.v.extent(2);
+    p.key_dim = key_dim();
+    p.value_dim = op.v.extent(3);
+    p.input_dim = room_dim(op.map, op.k.extent(3));
+    p.hooks = {this, load_q, load_k, load_v, store};
+    p.states.state = this;
+    if (state.initial.present()) p.states.load = load_state;
+    if (state.final.present()) p.states.save = save_state;
+    p.lengths = op.lengths;
+    p.head_map = op.head_map;
+    p.normalise = op.normalise;
+    p.bias = divide().bias();
+    p.outputs = o.present();
+    p.split = elementwise_map<decltype(op.map)> && !state.final.present();
+    return p;
+  }
+
+ private:
+  static const product_binding& self(const void* bound) noexcept {
+    return *static_cast<const product_binding*>(bound);
+  }
+  static void load_q(const void* bound, const tokens& at, Acc* q, index_t stride, Acc* room) noexcept {
+    const Op& mine = self(bound).op;
+    load_features(mine.map, mine.q, at, {.position = mine.position, .which = side::query}, q, stride, room);
+  }
+  static void load_k(const void* bound, const tokens& at, Acc* k, index_t stride, Acc* room) noexcept {
+    const Op& mine = self(bound).op;
+    load_features(mine.map, mine.k, at, {.position = mine.position, .which = side::key}, k, stride, room);
+    clear_masked(mine.key_mask, at, k, stride, padded<Acc>(self(bound).key_dim()));
+  }
+  static void load_v(const void* bound, const tokens& at, index_t column, index_t columns, Acc* v,
+                     index_t stride) noexcept {
+    const Op& mine = self(bound).op;
+    load_tokens(mine.v.slice(3, column, columns), at, v, stride);
+    clear_masked(mine.key_mask, at, v, stride, padded<Acc>(columns));
+  }
+  static void store(const void* bound, const tokens& at, index_t column, index_t columns, const Acc* rows,
+                    index_t stride, const Acc* denominator) noexcept {
+    self(bound).divide().store(self(bound).o.slice(3, column, columns), at, rows, stride, denominator);
+  }
+  static bool load_state(const void* bound, index_t sequence, index_t head, index_t column, index_t columns, Acc* S,
+                         index_t stride, Acc* z) noexcept {
+    State part = self(bound).state;
+    part.initial = part.initial.slice(3, column, columns);
+    return access::load(&part, sequence, head, S, stride, z);
+  }
+  static void save_state(const void* bound, index_t sequence, index_t head, index_t column, index_t columns,
+                         const Acc* S, index_t stride, const Acc* z) noexcept {
+    State part = self(bound).state;
+    part.final = part.final.slice(3, column, columns);
+    access::save(&part, sequence, head, S, stride, z);
+  }
+};
+
+/// Multiply-adds of the two forms for one value head and its readers; the left one reads a given state as well.
+template <class Acc>
+bool left_is_cheaper(const product_problem<Acc>& p) noexcept {
+  const double n = static_cast<double>(p.queries * p.readers()), m = static_cast<double>(p.keys);
+  const double K = static_cast<double>(p.key_dim), V = static_cast<double>(p.value_dim);
+  const double left = n * m * (K + V) + (p.states.load != nullptr ? n * K * V : 0);
+  const double right = (n + m) * K * V;
+  return left < right;
+}
+
+template <class Op, class State>
+status check_product(const Op& op, const State& st, const view<typename Op::scalar, 4>& o,
+                     const options& how) noexcept {
+  core::checker ask(Op::name);
+  ask.chunk(how);
+  if (ask && how.form != form::automatic && how.form != form::left && how.form != form::right) {
+    ask.refuse("form", status_code::value) << "must be automatic, left or right: there is no time to run along";
+  }
+  ask.given("q", op.q).given("k", op.k).given("v", op.v);
+  if (!ask) return ask.result();
+  const index_t B = op.q.extent(0), L = op.q.extent(1), Hq = op.q.extent(2), D = op.q.extent(3);
+  const index_t S = op.k.extent(1), H = op.v.extent(2), V = op.v.extent(3);
+  ask.extents("q", op.q, {-1, -1, -1, -1}, "[B, L, Hq, D]");
+  ask.extents("k", op.k, {B, -1, -1, D}, "[B, S, Hk, D], B and D as q");
+  ask.extents("v", op.v, {B, S, -1, -1}, "[B, S, H, V], B as q and S as k");
+  ask.divides("Hk (heads of k)", op.k.extent(2), "H (heads of v)", H);
+  if (Hq <= H) {
+    ask.divides("Hq (heads of q)", Hq, "H (heads of v)", H);
+  } else {
+    ask.divides("H (heads of v)", H, "Hq (heads of q)", Hq);
+  }
+  ask.extents("key_mask", op.key_mask, {B, S}, "[B, S] as k");
+  ask.lengths(op.lengths, B);
+  if (const status fits = check_map(op.map, D); ask && !fits) ask.refuse("map", fits.code()) << fits.text();
+  if (!ask) return ask.result();
+  const index_t K = features(op.map, D);
+  ask.extents("o", o, {B, L, std::max(H, Hq), V}, "[B, L, max(H, Hq), V]").output("o", o);
+  ask.apart("o", o, "q", op.q).apart("o", o, "k", op.k).apart("o", o, "v", op.v);
+  ask.pools("initial", st.initial, "final", st.final, st.initial_slots, st.final_slots, B, {0, H, K, V},
+            "[slots, H, K, V]");
+  ask.pools("z_initial", st.z_initial, "z_final", st.z_final, st.initial_slots, st.final_slots, B, {0, H, K},
+            "[slots, H, K]");
+  ask.apart("o", o, "initial", st.initial).apart("o", o, "final", st.final);
+  if (ask && op.normalise && st.initial.present() != st.z_initial.present()) {
+    ask.refuse("z_initial") << "must come with initial: the normaliser is part of the state";
+  }
+  if (ask && op.normalise && st.final.present() != st.z_final.present()) {
+    ask.refuse("z_final") << "must come with final: the normaliser is part of the state";
+  }
+  return ask.result();
+}
+
+template <class Op, class State>
+void run_product(const Op& op, const State& st, const view<typename Op::scalar, 4>& o, const options& how,
+                 context& ctx) {
+  using Acc = sweep_t<typename Op::scalar, typename State::storage_type>;
+  const product_binding<Op, State, Acc> bound{op, st, o};
+  product_problem<Acc> p = bound.problem();
+  // Whoever wants the final state gets the outputs from it.
+  const bool left = how.form == form::left ||
+                    (how.form == form::automatic && p.states.save == nullptr && left_is_cheaper(p));
+  const bool right = !left || p.states.save != nullptr;
+  const std::size_t bytes = std::max(left ? left_product_bytes(p) : 0, right ? right_product_bytes(p) : 0);
+  ctx.reserve(static_cast<std::size_t>(ctx.workers()) * bytes);
+  if (left && p.outputs) left_product(p, ctx);
+  if (right) {
+    p.outputs = p.outputs && !left;
+    right_product(p, ctx);
+  }
+}
+
+}  // namespace detail
+
+/// Whether the arguments fit together: nothing is read from the tensors or written.
+template <storage T, feature_map Map, class State = linear_attention_state<accum_t<T>>>
+status check(const noncausal_linear_attention<T, Map>& op, State&& st, const std::type_identity_t<view<T, 4>>& o,
+             const options& how = {}) noexcept {
+  return detail::check_product(op, detail::as_state<noncausal_linear_attention<T, Map>>(st), o, how);
+}
+
+/// Scratch, in bytes, that `forward` needs for `workers` threads, in every form and with any state.
+template <storage T, feature_map Map>
+std::size_t scratch_bytes(const noncausal_linear_attention<T, Map>& op, const options& = {}, int workers = 1) noexcept {
+  using Op = noncausal_linear_attention<T, Map>;
+  const view<T, 4> o;
+  const auto most = [&]<class Acc>(Acc) noexcept {
+    using State = linear_attention_state<Acc>;
+    const State st{.initial = view<const Acc, 4>(nullptr, {}), .final = view<Acc, 4>(nullptr, {})};
+    const auto p = detail::product_binding<Op, State, Acc>{op, st, o}.problem();
+    return std::max(detail::left_product_bytes(p), detail::right_product_bytes(p));
+  };
+  return std::max(most(accum_t<T>{}), most(double{})) * static_cast<std::size_t>(std::max(workers, 1));
+}
+
+/// The form that is cheaper for this shape; `how.form` forces left or right.
+template <storage T, feature_map Map, class State = linear_attention_state<accum_t<T>>>
+void forward(prechecked_t, const noncausal_linear_attention<T, Map>& op, State&& st,
+             const std::type_identity_t<view<T, 4>>& o, const options& how = {},
+             context& ctx = default_context()) noexcept {
+  detail::run_product(op, detail::as_state<noncausal_linear_attention<T, Map>>(st), o, how, ctx);
+}
+template <storage T, feature_map Map, class State = linear_attention_state<accum_t<T>>>
+void forward(const noncausal_linear_attention<T, Map>& op, State&& st, const std::type_identity_t<view<T, 4>>& o,
+             const options& how = {}, context& ctx = default_context()) {
+  const auto own = detail::as_state<noncausal_linear_attention<T, Map>>(st);
+  require(detail::check_product(op, own, o, how));
+  detail::run_product(op, own, o, how, ctx);
+}
+
+}  // namespace OGIVE_ABI
+}  // namespace ogive
