@@ -91,5 +91,5 @@ inline void discretise_dense(discretisation rule, const view<const double, 1>& d
   }
 }
 
-}  // inline namespace OGIVE_ABI
+}  // namespace OGIVE_ABI
 }  // namespace ogive

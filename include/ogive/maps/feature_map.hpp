@@ -8,10 +8,12 @@
 //                 void operator()(view<const Acc, 2> x, view<Acc, 2> y, const map_site& first) const;
 //                                                                   x [rows, d], y [rows, features(d)]
 // Rows have unit inner stride; row r is the token at position first.position + r. A map that cannot take every d also
-// has `status check(index_t d) const noexcept`, which verbs call at the door. Maps never allocate and never throw.
+// has `status check(index_t d) const noexcept`, one with tables per sequence and head `status check_heads(side which,
+// index_t batch, index_t heads) const noexcept`; verbs call them at the door. Maps never allocate and never throw.
 #pragma once
 
 #include <ogive/core/accum.hpp>
+#include <ogive/core/check.hpp>
 #include <ogive/core/context.hpp>
 #include <ogive/simd/batch.hpp>
 
@@ -104,6 +106,19 @@ status check_map(const M& map, index_t d) noexcept {
   }
 }
 
+/// Whether the map can take a tensor [B, L, H, d] of queries or keys.
+template <feature_map M>
+status check_map(const M& map, const shape<4>& extents, side which) noexcept {
+  const status rows = check_map(map, extents[3]);
+  if constexpr (requires {
+                  { map.check_heads(which, extents[0], extents[2]) } -> std::same_as<status>;
+                }) {
+    return rows ? map.check_heads(which, extents[0], extents[2]) : rows;
+  } else {
+    return rows;
+  }
+}
+
 namespace maps::detail {
 
 /// y_i = map(x_i) for n numbers; x may be y.
@@ -140,45 +155,61 @@ void apply_map(const M& map, const view<const Acc, 2>& x, const view<Acc, 2>& y,
   }
 }
 
+namespace maps::detail {
+
+/// body(site, rows, room) for blocks of tokens of every sequence and head of x [B, L, H, d]: `rows` [n, d] holds them
+/// as Acc with unit inner stride, `room` [n, K] is scratch. A sequence and head is one task, its blocks come in order.
+/// `lengths` may be absent.
+template <class Acc, class T, class Body>
+void for_row_blocks(const view<const T, 4>& x, index_t K, const integers& lengths, const map_site& first, context& ctx,
+                    const Body& body) {
+  constexpr index_t block = 64;
+  const index_t heads = x.extent(2);
+  const index_t d = x.extent(3);
+  const auto carve = [=](arena memory) {
+    const view<Acc, 2> rows(memory.take<Acc>(block * d), {block, d});
+    const view<Acc, 2> room(memory.take<Acc>(block * K), {block, K});
+    return std::tuple(rows, room, memory.used());
+  };
+  const std::size_t bytes = std::get<2>(carve(arena()));
+  ctx.reserve(static_cast<std::size_t>(ctx.workers()) * bytes);
+  ctx.run(x.extent(0) * heads, bytes, [&](index_t task, arena memory) noexcept {
+    const auto [rows, room, used] = carve(memory);
+    const index_t b = task / heads;
+    const index_t h = task % heads;
+    const index_t length = lengths.present() ? std::min(lengths.at(b), x.extent(1)) : x.extent(1);
+    for (index_t t = 0; t < length; t += block) {
+      const index_t n = std::min(block, length - t);
+      for (index_t r = 0; r < n; ++r)
+        for (index_t i = 0; i < d; ++i) rows(r, i) = static_cast<Acc>(x(b, t + r, h, i));
+      body(map_site{first.position + t, first.which, first.batch + b, first.head + h}, rows.slice(0, 0, n),
+           room.slice(0, 0, n));
+    }
+  });
+}
+
+}  // namespace maps::detail
+
 /// φ of every row of a tensor of any strides: x [B, L, H, d], y [B, L, H, K]. `first` is the site of x(0, 0, 0, ·).
 /// \throws shape_error when y does not fit, and what the map's own check says.
 template <storage T, feature_map M>
 void evaluate(const M& map, const std::type_identity_t<view<const T, 4>>& x, const view<T, 4>& y,
               const map_site& first = {}, context& ctx = default_context()) {
   using Acc = accum_t<T>;
-  constexpr index_t block = 64;
-  const index_t length = x.extent(1);
-  const index_t heads = x.extent(2);
-  const index_t d = x.extent(3);
-  require(check_map(map, d));
-  const index_t K = features(map, d);
-  if (const shape<4> fitting{x.extent(0), length, heads, K}; y.extents() != fitting) {
-    raise(status(status_code::shape) << "ogive::evaluate: y has shape " << std::span<const index_t>(y.extents())
-                                     << ", the features of x " << std::span<const index_t>(x.extents()) << " need "
-                                     << std::span<const index_t>(fitting));
-  }
-
-  const auto carve = [=](arena memory) {
-    const view<Acc, 2> rows(memory.take<Acc>(block * d), {block, d});
-    const view<Acc, 2> mapped(memory.take<Acc>(block * K), {block, K});
-    return std::tuple(rows, mapped, memory.used());
-  };
-  const std::size_t bytes = std::get<2>(carve(arena()));
-  ctx.reserve(static_cast<std::size_t>(ctx.workers()) * bytes);
-  ctx.run(x.extent(0) * heads, bytes, [&](index_t task, arena memory) noexcept {
-    const auto [rows, mapped, used] = carve(memory);
-    const index_t b = task / heads;
-    const index_t h = task % heads;
-    for (index_t t = 0; t < length; t += block) {
-      const index_t n = std::min(block, length - t);
-      for (index_t r = 0; r < n; ++r)
-        for (index_t i = 0; i < d; ++i) rows(r, i) = static_cast<Acc>(x(b, t + r, h, i));
-      apply_map<Acc>(map, rows.slice(0, 0, n), mapped.slice(0, 0, n),
-                     {first.position + t, first.which, first.batch + b, first.head + h});
-      for (index_t r = 0; r < n; ++r)
-        for (index_t j = 0; j < K; ++j) y(b, t + r, h, j) = static_cast<T>(mapped(r, j));
-    }
-  });
+  require(check_map(map, x.extents(), first.which));
+  const index_t K = features(map, x.extent(3));
+  core::checker is("ogive::evaluate");
+  is.given("x", x).given("y", y).extents("y", y, {x.extent(0), x.extent(1), x.extent(2), K}, "[B, L, H, features]");
+  is.output("y", y);
+  require(is.result());
+  maps::detail::for_row_blocks<Acc>(
+      x, K, {}, first, ctx, [&](const map_site& site, const view<Acc, 2>& rows, const view<Acc, 2>& mapped) noexcept {
+        apply_map<Acc>(map, rows, mapped, site);
+        for (index_t r = 0; r < rows.extent(0); ++r) {
+          T* out = y.pointer(site.batch - first.batch, site.position - first.position + r, site.head - first.head, 0);
+          for (index_t j = 0; j < K; ++j) out[j * y.stride(3)] = static_cast<T>(mapped(r, j));
+        }
+      });
 }
 
 namespace maps {

@@ -1,0 +1,154 @@
+// L4: what row maps are written with: loops over a row a vector at a time, and the product of rows with a projection.
+#pragma once
+
+#include <ogive/linalg/gemm.hpp>
+#include <ogive/maps/feature_map.hpp>
+
+#include <cmath>
+
+namespace ogive {
+inline namespace OGIVE_ABI {
+namespace maps::detail {
+
+/// Stands for simd::lanes where every lane counts.
+struct all_lanes {};
+
+template <class Acc>
+OGIVE_INLINE simd::batch<Acc> load(const Acc* p, all_lanes) noexcept {
+  return simd::load(p);
+}
+template <class Acc>
+OGIVE_INLINE simd::batch<Acc> load(const Acc* p, const simd::lanes<Acc>& some) noexcept {
+  return simd::load(p, some);
+}
+template <class Acc>
+OGIVE_INLINE void store(Acc* p, const simd::batch<Acc>& x, all_lanes) noexcept {
+  simd::store(p, x);
+}
+template <class Acc>
+OGIVE_INLINE void store(Acc* p, const simd::batch<Acc>& x, const simd::lanes<Acc>& some) noexcept {
+  simd::store(p, x, some);
+}
+
+/// f(i, lanes) for the vectors that cover n numbers, the last one perhaps in part.
+template <class Acc, class F>
+OGIVE_INLINE void for_each_vector(index_t n, const F& f) noexcept {
+  index_t i = 0;
+  for (; i + simd::width<Acc> <= n; i += simd::width<Acc>) f(i, all_lanes{});
+  if (i < n) f(i, simd::lanes<Acc>(n - i));
+}
+
+/// y_i = f(x_i); x may be y.
+template <class Acc, class F>
+OGIVE_INLINE void transform(const Acc* x, Acc* y, index_t n, const F& f) noexcept {
+  for_each_vector<Acc>(n,
+                       [&](index_t i, const auto& some) { detail::store(y + i, f(detail::load(x + i, some)), some); });
+}
+
+/// Σ x_i²
+template <class Acc>
+Acc squared_norm(const Acc* x, index_t n) noexcept {
+  simd::batch<Acc> sum(Acc(0));
+  for_each_vector<Acc>(n, [&](index_t i, const auto& some) {
+    const auto v = detail::load(x + i, some);
+    sum = simd::fma(v, v, sum);
+  });
+  return simd::reduce_add(sum);
+}
+
+/// Σ x_i
+template <class Acc>
+Acc sum_of(const Acc* x, index_t n) noexcept {
+  simd::batch<Acc> sum(Acc(0));
+  for_each_vector<Acc>(n, [&](index_t i, const auto& some) { sum = sum + detail::load(x + i, some); });
+  return simd::reduce_add(sum);
+}
+
+/// max x_i; what lies beyond n does not count. n ≥ 1.
+template <class Acc>
+Acc maximum(const Acc* x, index_t n) noexcept {
+  simd::batch<Acc> best(x[0]);
+  index_t i = 0;
+  for (; i + simd::width<Acc> <= n; i += simd::width<Acc>) best = simd::max(simd::load(x + i), best);
+  Acc result = simd::reduce_max(best);
+  for (; i < n; ++i) result = result < x[i] ? x[i] : result;
+  return result;
+}
+
+/// C = f Σ
+template <class Acc>
+struct scaled {
+  Acc f;
+  static constexpr bool reads = false;
+  template <class V>
+  OGIVE_INLINE V operator()(index_t, index_t, V sum, V) const noexcept {
+    return V(f) * sum;
+  }
+};
+
+/// C = C + f Σ
+template <class Acc>
+struct scaled_add {
+  Acc f;
+  static constexpr bool reads = true;
+  template <class V>
+  OGIVE_INLINE V operator()(index_t, index_t, V sum, V c) const noexcept {
+    return simd::fma(V(f), sum, c);
+  }
+};
+
+/// y = f · x Wᵀ: x [rows, d], W [M, d] of any strides and type, y [rows, ≥ M]. Features side by side in memory (as
+/// gaussian_projection and orthogonal_projection lay them) are used as they lie, others are turned round block by
+/// block on the stack.
+template <class Acc, class P>
+void project(Acc f, const view<const Acc, 2>& x, const view<const P, 2>& W, const view<Acc, 2>& y) noexcept {
+  const index_t rows = x.extent(0);
+  const index_t d = x.extent(1);
+  const index_t M = W.extent(0);
+  const linalg::panel<const Acc> X{x.data(), x.stride(0)};
+  if constexpr (std::is_same_v<Acc, P>) {
+    if (W.stride(0) == 1) {
+      linalg::gemm_ab(rows, M, d, X, {W.data(), W.stride(1)}, linalg::panel<Acc>{y.data(), y.stride(0)},
+                      scaled<Acc>{f});
+      return;
+    }
+  }
+  constexpr index_t held = 4096;
+  constexpr index_t width = simd::width<Acc>;
+  alignas(64) Acc turned[held];
+  const index_t across = std::max<index_t>(held / std::max<index_t>(d, 1) / width, 1) * width;
+  const index_t deep = held / across;
+  for (index_t j = 0; j < M; j += across) {
+    const index_t columns = std::min(across, M - j);
+    for (index_t i = 0; i < d || i == 0; i += deep) {
+      const index_t depth = std::min(deep, d - i);
+      for (index_t c = 0; c < columns; ++c)
+        for (index_t k = 0; k < depth; ++k) turned[k * across + c] = static_cast<Acc>(W(j + c, i + k));
+      const linalg::panel<Acc> to{y.data() + j, y.stride(0)};
+      const linalg::panel<const Acc> from{X.data + i, X.stride};
+      if (i == 0) {
+        linalg::gemm_ab(rows, columns, depth, from, {turned, across}, to, scaled<Acc>{f});
+      } else {
+        linalg::gemm_ab(rows, columns, depth, from, {turned, across}, to, scaled_add<Acc>{f});
+      }
+    }
+  }
+}
+
+/// A projection must be there, have features, and take rows of d numbers.
+template <class P>
+status check_projection(const char* map, const char* field, const view<const P, 2>& W, index_t d) noexcept {
+  if (W.present() && W.extent(0) >= 1 && W.extent(1) == d) return {};
+  if (W.present() && W.extent(0) < 1) {
+    return status(status_code::value) << map << ": " << field << " has " << W.extent(0)
+                                      << " features, must have at least 1";
+  }
+  if (!W.present())
+    return status(status_code::shape) << map << ": " << field << " is absent; give [features, " << d << "]";
+  return status(status_code::shape) << map << ": " << field << " has shape " << std::span<const index_t>(W.extents())
+                                    << ", rows of " << d << " numbers need [" << W.extent(0) << ", " << d << "]";
+}
+
+}  // namespace maps::detail
+}  // namespace OGIVE_ABI
+}  // namespace ogive
