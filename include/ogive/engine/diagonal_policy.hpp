@@ -1,0 +1,88 @@
+// L5: what an operator tells the diagonal engine: its sizes, how its operands are made, and the hooks between its
+// arguments and the engine's panels.
+//
+//   h_t = a_t ⊙ h_{t-1} + b_t,   y_t = Re ⟨c_t, h_t⟩,   h ∈ R^{D×N} or C^{D×N}
+//
+// Lanes are channels. Operands are `factored` where a_t = exp(δ_t A), b_t = x_t B_t and c_t = C_t with δ, x per
+// channel and B, C shared by the channels of a block: then neither a nor b is ever stored. Anything else is
+// `expanded`: the operator's hook writes a, b and c of a few tokens into panels.
+#pragma once
+
+#include <ogive/core/check.hpp>
+#include <ogive/engine/rows.hpp>
+
+#include <concepts>
+
+namespace ogive {
+inline namespace OGIVE_ABI {
+
+/// The sizes of one call.
+struct diagonal_extents {
+  index_t batch = 0;
+  index_t length = 0;
+  index_t channels = 0;
+  index_t states = 0;
+};
+
+/// Which part of the sequence a hook fills or drains: `count` tokens of batch row `batch` from `token` on, in
+/// `channels` channels from `channel` on. Tokens from `live` on (counted like `count`) are padding: nothing of them
+/// but c may reach a panel. `position` is the place of the first token in its own sequence.
+struct diagonal_tile {
+  index_t batch = 0;
+  index_t token = 0;
+  index_t count = 0;
+  index_t live = 0;
+  index_t position = 0;
+  index_t channel = 0;
+  index_t channels = 0;
+};
+
+/// The panels of a task. Rows are `row` channels wide; `planes` is 2 where numbers are complex, real parts first. What
+/// a hook leaves in c or `own` stays for the later tiles of its task, which are no longer than the first.
+template <class Acc>
+struct diagonal_panels {
+  bool factored;
+  index_t row;
+  index_t states;
+  index_t planes;
+  Acc* delta;  ///< [tokens, row]: δ, 0 for padding
+  Acc* x;      ///< [tokens, row], 0 for padding
+  Acc* y;      ///< [tokens, row]
+  Acc* B;      ///< [tokens, shared_row]: 0 for padding
+  Acc* C;      ///< [tokens, shared_row]
+  index_t shared_row;
+  const Acc* A;  ///< [states, planes, row]
+  Acc* a;        ///< [tokens, states, planes, row], expanded operands: 1 for padding
+  Acc* b;        ///< likewise, 0 for padding
+  Acc* c;        ///< likewise
+  Acc* own;      ///< [states, planes, row], the operator's own
+};
+
+/// The hooks of an operator that is bound to its output.
+template <class Acc>
+struct diagonal_hooks {
+  const void* bound;
+  void (*load)(const void* bound, const diagonal_tile& at, const diagonal_panels<Acc>& to) noexcept;
+  void (*expand)(const void* bound, const diagonal_tile& at, const diagonal_panels<Acc>& to) noexcept;
+  void (*store)(const void* bound, const diagonal_tile& at, const diagonal_panels<Acc>& from) noexcept;
+};
+
+/// An operator of the diagonal engine: an aggregate of views with its letters, and below them
+/// - `scalar` (the tensors' type), `number` (of A and the state: real or complex), `state_of<S>`, `default_state`,
+///   `name`;
+/// - `extents()`, `offsets`, `lengths`, `rates()` (A, [D, N]), `check_fields(checker&)`,
+///   `check_written(checker&, name, view)`, which keeps a written view apart from the inputs;
+/// - `shared_run()`: from every multiple of it on so many channels share B and C, 0 where operands are not factored;
+/// - the members `load(at, panels)` (δ and x, and B and C where factored), `expand(at, panels)` (a, b, c) and
+///   `store(at, panels, y)`, for both accumulators.
+template <class Op>
+concept diagonal_operator = requires(const Op& op) {
+  typename Op::scalar;
+  typename Op::number;
+  typename Op::default_state;
+  { op.extents() } -> std::same_as<diagonal_extents>;
+  { op.shared_run() } -> std::same_as<index_t>;
+};
+
+}  // namespace OGIVE_ABI
+}  // namespace ogive

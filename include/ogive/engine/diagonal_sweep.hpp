@@ -1,0 +1,197 @@
+// L5: the inner loops of the diagonal engine. Time runs inside, so a block of the state stays in registers for a whole
+// tile of tokens. Every y sums over n = 0 … N−1 in order, but for the sweep across states.
+#pragma once
+
+#include <ogive/engine/diagonal_policy.hpp>
+#include <ogive/engine/unroll.hpp>
+#include <ogive/simd/exp2_product.hpp>
+
+namespace ogive {
+inline namespace OGIVE_ABI {
+namespace detail {
+
+/// A is held in ±this where operands are factored, so that a rate of −∞ forgets without making δ = 0 a NaN, and a
+/// channel's δ can be held to what exp2_product takes for its largest rate.
+template <class Acc>
+inline constexpr Acc largest_rate = sizeof(Acc) == 4 ? Acc(0x1p40) : Acc(0x1p100);
+
+/// Factored operands, for one vector of channels: pointers are to its first lane, rows `row` apart.
+///   h_t = 2^(δ_t A) h_{t-1} + x_t B_t,   y_t += C_t · h_t          δ in units of ln 2
+template <class Acc>
+struct factored_sweep {
+  index_t tokens;
+  index_t states;
+  index_t row;
+  const Acc* delta;
+  const Acc* x;
+  const Acc* B;
+  const Acc* C;
+  index_t shared_row;
+  const Acc* A;
+  Acc* h;
+  Acc* y;
+};
+
+/// `Block` states from n on.
+template <int Block, class Arch, class Acc>
+OGIVE_INLINE void sweep_factored_block(const factored_sweep<Acc>& w, index_t n) noexcept {
+  using vector = simd::batch<Acc, Arch>;
+  const Acc* A = w.A + n * w.row;
+  Acc* state = w.h + n * w.row;
+  vector h[Block];
+  unroll<Block>([&](auto i) __attribute__((always_inline)) { h[i] = simd::load<Arch>(state + i * w.row); });
+  for (index_t t = 0; t < w.tokens; ++t) {
+    const vector delta = simd::load<Arch>(w.delta + t * w.row);
+    const vector x = simd::load<Arch>(w.x + t * w.row);
+    const Acc* B = w.B + t * w.shared_row + n;
+    const Acc* C = w.C + t * w.shared_row + n;
+    vector y = simd::load<Arch>(w.y + t * w.row);
+    unroll<Block>([&](auto i) __attribute__((always_inline)) {
+      const vector a = simd::exp2_product(delta, simd::load<Arch>(A + i * w.row));
+      h[i] = simd::fma(a, h[i], x * vector(B[i]));
+      y = simd::fma(vector(C[i]), h[i], y);
+    });
+    simd::store(w.y + t * w.row, y);
+  }
+  unroll<Block>([&](auto i) __attribute__((always_inline)) { simd::store(state + i * w.row, h[i]); });
+}
+
+template <class Arch, class Acc>
+OGIVE_NOINLINE void sweep_factored(const factored_sweep<Acc>& w) noexcept {
+  // Eight states, their decays on the way and the coefficients fill 32 registers; four fill 16.
+  constexpr int block = sizeof(simd::batch<Acc, Arch>) == 64 ? 8 : 4;
+  index_t n = 0;
+  for (; n + block <= w.states; n += block) sweep_factored_block<block, Arch>(w, n);
+  if constexpr (block == 8) {
+    if (n + 4 <= w.states) {
+      sweep_factored_block<4, Arch>(w, n);
+      n += 4;
+    }
+  }
+  if (n + 2 <= w.states) {
+    sweep_factored_block<2, Arch>(w, n);
+    n += 2;
+  }
+  if (n < w.states) sweep_factored_block<1, Arch>(w, n);
+}
+
+/// Factored operands for a few tokens, lanes across states: the state and A are read where they lie, rows of N
+/// numbers, and `from` may be `to`. The state has the bits of sweep_factored; y sums by lanes first.
+template <class Acc>
+struct state_sweep {
+  index_t tokens;
+  index_t live;
+  index_t channels;
+  index_t states;
+  index_t row;
+  const Acc* delta;
+  const Acc* x;
+  Acc* y;
+  const Acc* B;
+  const Acc* C;
+  index_t shared_row;
+  const Acc* A;
+  index_t A_stride;
+  const Acc* from;
+  index_t from_stride;
+  Acc* to;
+  index_t to_stride;
+};
+
+template <class Arch, class Acc>
+OGIVE_NOINLINE void sweep_states(const state_sweep<Acc>& w) noexcept {
+  using vector = simd::batch<Acc, Arch>;
+  constexpr index_t W = simd::width<Acc, Arch>;
+  const index_t whole = w.states / W * W;
+  const simd::lanes<Acc, Arch> tail(w.states - whole);
+  vector sums[simd::batch<Acc, Arch>::size];
+  for (index_t first = 0; first < w.channels; first += W) {
+    const index_t count = std::min(W, w.channels - first);
+    for (index_t i = count; i < W; ++i) sums[i] = vector(Acc(0));
+    for (index_t t = 0; t < w.tokens; ++t) {
+      const Acc* B = w.B + t * w.shared_row;
+      const Acc* C = w.C + t * w.shared_row;
+      const bool writes = t < w.live;
+      for (index_t i = 0; i < count; ++i) {
+        const index_t channel = first + i;
+        const vector delta(w.delta[t * w.row + channel]);
+        const vector x(w.x[t * w.row + channel]);
+        const Acc* A = w.A + channel * w.A_stride;
+        const Acc* from = t == 0 ? w.from + channel * w.from_stride : w.to + channel * w.to_stride;
+        Acc* to = w.to + channel * w.to_stride;
+        const auto advance = [&](const vector& rate, const vector& h, index_t n) __attribute__((always_inline)) {
+          if (!writes) return h;
+          return simd::fma(simd::exp2_product<true>(delta, rate), h, x * simd::load<Arch>(B + n));
+        };
+        vector sum(Acc(0));
+        for (index_t n = 0; n < whole; n += W) {
+          const vector h = advance(simd::load<Arch>(A + n), simd::load<Arch>(from + n), n);
+          simd::store(to + n, h);
+          sum = simd::fma(simd::load<Arch>(C + n), h, sum);
+        }
+        if (whole < w.states) {
+          const vector h = advance(simd::load(A + whole, tail), simd::load(from + whole, tail), whole);
+          simd::store(to + whole, h, tail);
+          sum = simd::fma(simd::load<Arch>(C + whole), h, sum);
+        }
+        sums[i] = sum;
+      }
+      simd::store(w.y + t * w.row + first, simd::reduce_add_all(sums));
+    }
+  }
+}
+
+/// Expanded operands, one vector of channels: a, b, c [tokens, states, planes, W], h [states, planes, W].
+template <class Acc>
+struct expanded_sweep {
+  index_t tokens;
+  index_t states;
+  const Acc* a;
+  const Acc* b;
+  const Acc* c;
+  Acc* h;
+  Acc* y;
+};
+
+template <bool Complex, int Block, class Arch, class Acc>
+OGIVE_INLINE void sweep_expanded_block(const expanded_sweep<Acc>& w, index_t n) noexcept {
+  using vector = simd::batch<Acc, Arch>;
+  constexpr index_t W = simd::width<Acc, Arch>;
+  constexpr int planes = Complex ? 2 : 1;
+  Acc* state = w.h + n * planes * W;
+  vector h[Block * planes];
+  unroll<Block * planes>([&](auto i) __attribute__((always_inline)) { h[i] = simd::load<Arch>(state + i * W); });
+  for (index_t t = 0; t < w.tokens; ++t) {
+    const index_t at = (t * w.states + n) * planes * W;
+    vector y = simd::load<Arch>(w.y + t * W);
+    unroll<Block>([&](auto i) __attribute__((always_inline)) {
+      const index_t part = at + i * planes * W;
+      if constexpr (Complex) {
+        vector& re = h[2 * i];
+        vector& im = h[2 * i + 1];
+        const vector a_re = simd::load<Arch>(w.a + part);
+        const vector a_im = simd::load<Arch>(w.a + part + W);
+        const vector next = simd::fma(a_re, re, simd::fnma(a_im, im, simd::load<Arch>(w.b + part)));
+        im = simd::fma(a_re, im, simd::fma(a_im, re, simd::load<Arch>(w.b + part + W)));
+        re = next;
+        y = simd::fnma(simd::load<Arch>(w.c + part + W), im, simd::fma(simd::load<Arch>(w.c + part), re, y));
+      } else {
+        h[i] = simd::fma(simd::load<Arch>(w.a + part), h[i], simd::load<Arch>(w.b + part));
+        y = simd::fma(simd::load<Arch>(w.c + part), h[i], y);
+      }
+    });
+    simd::store(w.y + t * W, y);
+  }
+  unroll<Block * planes>([&](auto i) __attribute__((always_inline)) { simd::store(state + i * W, h[i]); });
+}
+
+template <bool Complex, class Arch, class Acc>
+OGIVE_NOINLINE void sweep_expanded(const expanded_sweep<Acc>& w) noexcept {
+  index_t n = 0;
+  for (; n + 4 <= w.states; n += 4) sweep_expanded_block<Complex, 4, Arch>(w, n);
+  for (; n < w.states; ++n) sweep_expanded_block<Complex, 1, Arch>(w, n);
+}
+
+}  // namespace detail
+}  // namespace OGIVE_ABI
+}  // namespace ogive
