@@ -1,9 +1,18 @@
-#include <ogive/core/tensor.hpp>
+#include <ogive/ops/linear_attention.hpp>
 
-#include <Eigen/Core>
-#include <xsimd/xsimd.hpp>
+#include <cmath>
+#include <cstdio>
 
+// What a memory of four pairs answers to the query [1, 0]: [3, 0.6].
 int main() {
-  const ogive::tensor<float, 2> x({2, 3}, 1.0F);
-  return x.size() == 6 && XSIMD_VERSION_MAJOR >= 8 && EIGEN_VERSION_AT_LEAST(3, 4, 0) ? 0 : 1;
+  const float q[] = {0, 0, 0, 0, 0, 0, 1, 0};
+  const float k[] = {1, 0, 0.6F, 0.8F, 1, 0, 0, 1};
+  const float v[] = {1, 0, 0, 1, 2, 0, 3, 1};
+  float o[8];
+  const ogive::shape<4> extents{1, 4, 1, 2};  // [B, L, H, ·]
+  const ogive::linear_attention<float> op{
+      .q = {q, extents}, .k = {k, extents}, .v = {v, extents}, .normalise = false, .scale = 1.0F};
+  ogive::forward(op, {}, {o, extents});
+  std::printf("%g %g\n", static_cast<double>(o[6]), static_cast<double>(o[7]));
+  return std::abs(o[6] - 3) < 1e-6F && std::abs(o[7] - 0.6F) < 1e-6F ? 0 : 1;
 }

@@ -1,24 +1,29 @@
 // The body of both units; UNIT(name) gives the functions their names.
 #include "units.hpp"
 
-#include <ogive/core/tensor.hpp>
-
-#include <vector>
+#include <ogive/ops/ssd.hpp>
 
 namespace two_isas {
 
-void UNIT(fails)() {
-  const std::vector<float> five(5);
-  static_cast<void>(ogive::view<const float, 2>(five, {2, 3}));
+ogive::tensor<float, 4> UNIT(run)(const arguments& in, ogive::index_t begin, ogive::index_t count,
+                                  ogive::tensor<float, 4>& state) {
+  const auto part = [&](const auto& x) { return x.all().slice(1, begin, count); };
+  const ogive::ssd<float> op{.x = part(in.x), .dt = part(in.dt), .A = in.A, .B = part(in.B), .C = part(in.C)};
+  ogive::tensor<float, 4> y(op.x.extents());
+  ogive::forward(op, {.initial = state, .final = state}, y);
+  return y;
 }
 
-bool UNIT(catches)(run other) {
+bool UNIT(catches)(run other, const arguments& in) {
+  ogive::tensor<float, 4> wrong({1, 2, 3, 4});
   try {
-    other();
+    other(in, 0, 1, wrong);
   } catch (const ogive::shape_error&) {
     return true;
   }
   return false;
 }
+
+ogive::index_t UNIT(width)() { return ogive::simd::width<float>; }
 
 }  // namespace two_isas

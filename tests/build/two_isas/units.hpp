@@ -1,16 +1,29 @@
-// What two units of different vector width offer each other.
+// What two units of different vector width offer each other: memory, results and errors cross between them.
 #pragma once
+
+#include <ogive/core/tensor.hpp>
 
 namespace two_isas {
 
-using run = void (*)();
+/// Arguments of SSD, x [B, L, H, P], dt [B, L, H], A [H], B and C [B, L, G, N].
+struct arguments {
+  ogive::tensor<float, 4> x, B, C;
+  ogive::tensor<float, 3> dt;
+  ogive::tensor<float, 1> A;
+};
 
-/// Ends in an ogive::shape_error.
-void narrow_fails();
-void wide_fails();
+/// Tokens [begin, begin + count), the state [1, H, N, P] carried in place.
+using run = ogive::tensor<float, 4> (*)(const arguments& in, ogive::index_t begin, ogive::index_t count,
+                                        ogive::tensor<float, 4>& state);
+ogive::tensor<float, 4> narrow_run(const arguments&, ogive::index_t, ogive::index_t, ogive::tensor<float, 4>&);
+ogive::tensor<float, 4> wide_run(const arguments&, ogive::index_t, ogive::index_t, ogive::tensor<float, 4>&);
 
-/// Whether this unit catches the ogive::shape_error that `other` throws.
-bool narrow_catches(run other);
-bool wide_catches(run other);
+/// Whether this unit catches as ogive::shape_error what `other` throws for a state of the wrong shape.
+bool narrow_catches(run other, const arguments& in);
+bool wide_catches(run other, const arguments& in);
+
+/// Floats in a vector of this unit.
+ogive::index_t narrow_width();
+ogive::index_t wide_width();
 
 }  // namespace two_isas
