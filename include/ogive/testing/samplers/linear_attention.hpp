@@ -1,0 +1,167 @@
+// Samples of causal linear attention, with the twins of its maps.
+#pragma once
+
+#include <ogive/maps/cosformer.hpp>
+#include <ogive/maps/elementwise.hpp>
+#include <ogive/maps/polynomial.hpp>
+#include <ogive/ops/linear_attention.hpp>
+#include <ogive/reference/feature_maps.hpp>
+#include <ogive/reference/linear_attention.hpp>
+#include <ogive/testing/samplers.hpp>
+
+namespace ogive::testing {
+
+/// Draws a map and evaluates its definition on rows; `signed_features`: features may cancel, so quotients of them have
+/// no bound.
+template <class Map>
+struct map_sampler;
+
+template <>
+struct map_sampler<maps::identity> {
+  static constexpr bool signed_features = false;  // operands are drawn positive instead
+  static maps::identity draw(rng&, memory&, index_t) { return {}; }
+  template <class Acc, class T>
+  static tensor<Acc, 2> define(const maps::identity&, const view<T, 2>& rows, const map_site&) {
+    return reference::identity<Acc>(rows);
+  }
+};
+template <>
+struct map_sampler<maps::elu1> {
+  static constexpr bool signed_features = false;
+  static maps::elu1 draw(rng&, memory&, index_t) { return {}; }
+  template <class Acc, class T>
+  static tensor<Acc, 2> define(const maps::elu1&, const view<T, 2>& rows, const map_site&) {
+    return reference::elu1<Acc>(rows);
+  }
+};
+template <>
+struct map_sampler<maps::taylor> {
+  static constexpr bool signed_features = true;
+  static maps::taylor draw(rng&, memory&, index_t) { return {}; }
+  template <class Acc, class T>
+  static tensor<Acc, 2> define(const maps::taylor&, const view<T, 2>& rows, const map_site&) {
+    return reference::taylor<Acc>(rows);
+  }
+};
+template <>
+struct map_sampler<maps::cosformer> {
+  static constexpr bool signed_features = true;
+  static maps::cosformer draw(rng& random, memory&, index_t) { return {.M = random.integer(50, 200)}; }
+  template <class Acc, class T>
+  static tensor<Acc, 2> define(const maps::cosformer& map, const view<T, 2>& rows, const map_site& first) {
+    return reference::cosformer<Acc>(rows, map.M, map.base + first.position);
+  }
+};
+
+/// Head counts (Hq, Hk, H) that fit together.
+struct head_counts {
+  index_t queries, keys, values;
+};
+inline head_counts draw_heads(rng& random) {
+  constexpr index_t counts[] = {1, 2, 3, 4, 6};
+  const index_t H = counts[random.integer(0, 4)];
+  const index_t Hk = divisor_of(random, H);
+  switch (random.integer(0, 3)) {
+    case 0:
+      return {H * random.integer(2, 3), Hk, H};
+    case 1:
+      return {divisor_of(random, Hk), Hk, H};
+    case 2:
+      return {H, Hk, H};
+    default:
+      return {Hk, Hk, H};
+  }
+}
+
+/// The op's rows as features: φ of every token at its place in its own sequence.
+template <class Op, class T>
+view<double, 4> features_of(const Op& op, memory& room, const view<const T, 4>& x, side which) {
+  using wide = std::conditional_t<std::is_same_v<typename Op::accum, double>, long double, double>;
+  const index_t K = features(op.map, x.extent(3));
+  const auto y = room.take<double>(shape<4>{x.extent(0), x.extent(1), x.extent(2), K});
+  for (const reference::sequence& s : reference::sequences(op, x.extent(0), x.extent(1))) {
+    for (index_t h = 0; h < x.extent(2); ++h) {
+      const auto rows = x[s.batch].slice(0, s.begin, s.end - s.begin).permute({1, 0, 2})[h];
+      const auto mapped =
+          map_sampler<decltype(op.map)>::template define<wide>(op.map, rows, {op.position, which, s.batch, h});
+      for (index_t t = 0; t < rows.extent(0); ++t) {
+        for (index_t c = 0; c < K; ++c) y(s.batch, s.begin + t, h, c) = static_cast<double>(mapped(t, c));
+      }
+    }
+  }
+  return y;
+}
+
+/// The operator in double, with features for q and k.
+template <class Op>
+linear_attention<double> featured(const Op& op, memory& room) {
+  linear_attention<double> wide;
+  wide.q = features_of(op, room, op.q, side::query);
+  wide.k = features_of(op, room, op.k, side::key);
+  wide.v = converted<double>(room, op.v);
+  wide.normalise = op.normalise;
+  if (op.scale) wide.scale = static_cast<double>(*op.scale);
+  wide.eps = static_cast<double>(op.eps);
+  wide.eps_at = op.eps_at;
+  wide.key_mask = op.key_mask;
+  wide.lengths = op.lengths;
+  wide.offsets = op.offsets;
+  wide.head_map = op.head_map;
+  return wide;
+}
+
+template <storage T, feature_map Map>
+struct sampler<linear_attention<T, Map>> {
+  using op = linear_attention<T, Map>;
+  static constexpr std::tuple tokens{&op::q, &op::k, &op::v, &op::key_mask};
+  static constexpr std::tuple<> parameters{};
+
+  static op draw(rng& random, memory& room, index_t batch, index_t length) {
+    const head_counts heads_of = draw_heads(random);
+    const index_t D = odd_extent(random, std::is_same_v<Map, maps::taylor> ? 5 : 33);
+    op x;
+    x.map = map_sampler<Map>::draw(random, room, D);
+    x.normalise = !map_sampler<Map>::signed_features && coin(random);
+    const bool positive = x.normalise && std::is_same_v<Map, maps::identity>;
+    x.q = draw_uniform<T>(random, room, shape<4>{batch, length, heads_of.queries, D}, positive ? 0.1 : -1.0);
+    x.k = draw_uniform<T>(random, room, shape<4>{batch, length, heads_of.keys, D}, positive ? 0.1 : -1.0);
+    x.v = draw_uniform<T>(random, room, shape<4>{batch, length, heads_of.values, odd_extent(random, 65)});
+    if (coin(random)) x.scale = static_cast<accum_t<T>>(random.uniform(0.1, 2));
+    x.eps_at = static_cast<eps_placement>(random.integer(0, 3));
+    x.head_map = coin(random) ? heads::tiled : heads::consecutive;
+    x.position = random.integer(0, 3);
+    if (coin(random)) {
+      const auto mask = room.take<bool>(shape<2>{batch, length});
+      for_each(mask, [&](bool& keep, index_t) { keep = random.integer(0, 3) > 0; });
+      x.key_mask = mask;
+    }
+    return x;
+  }
+
+  static shape<4> output(const op& x) {
+    return {x.v.extent(0), x.v.extent(1), std::max(x.v.extent(2), x.q.extent(2)), x.v.extent(3)};
+  }
+  static shape<3> slot(const op& x) { return {x.v.extent(2), features(x.map, x.q.extent(3)), x.v.extent(3)}; }
+
+  template <class Acc, class State>
+  static void define(const op& x, const State& st, const view<double, 4>& o) {
+    memory room;
+    reference::evaluate<Acc>(featured(x, room), st, o);
+  }
+  template <class Acc, class State>
+  static void define_masked(const op& x, const State& st, const view<double, 4>& o) {
+    memory room;
+    reference::evaluate_masked<Acc>(featured(x, room), st, o);
+  }
+  static linear_attention<double> absolute(const op& x, memory& room) {
+    auto all = featured(x, room);
+    all.q = testing::absolute(room, all.q);
+    all.k = testing::absolute(room, all.k);
+    all.v = testing::absolute(room, all.v);
+    return all;
+  }
+  /// Sums over the tokens and over the features, for numerator and denominator; eight per feature for the map.
+  static index_t roundings(const op& x) { return 2 * (x.q.extent(1) + features(x.map, x.q.extent(3)) + 16); }
+};
+
+}  // namespace ogive::testing
