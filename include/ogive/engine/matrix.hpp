@@ -1,7 +1,7 @@
 // L5: the matrix engine: every operator whose state is S ∈ R^{K×V}, in every form, behind the same verbs.
 //
-// A task is one sequence, one key/query group and a block of the heads that share them, so scores are made once per
-// block. Tasks are cut by shape alone: the bits do not depend on how many threads run them.
+// A task is one sequence and a block of its heads; heads that share q and k share their scores. Tasks are cut by shape
+// alone: the bits do not depend on how many threads run them.
 #pragma once
 
 #include <ogive/core/check.hpp>
@@ -42,25 +42,33 @@ struct matrix_plan {
   index_t queries;     // query heads that read one state
   index_t groups;      // heads of a group share q and k
   index_t members;     // heads of a group
-  index_t block;       // members of one task
-  index_t blocks;      // tasks of a group
+  index_t block;       // heads of one task
+  index_t blocks;      // tasks of a sequence
   index_t k_stride;    // of panels and z
   index_t v_stride;    // of panels and working states
   index_t state_rows;  // row stride of a working state
+
+  /// Heads of one token lie side by side, tokens a page apart: a task that takes several heads of a token together
+  /// visits each page once for all of them (SSD, 24 heads: 18.5 ms with 4 heads a task, 14 ms with 12). More tasks give
+  /// more threads work; the number is even, so that two share it.
+  static constexpr index_t most_heads = 12;
+  static constexpr index_t tasks_of(index_t heads) noexcept {
+    if (heads < 8) return heads < 2 ? 1 : 2;
+    return ((heads + most_heads - 1) / most_heads + 1) / 2 * 2;
+  }
 
   template <class Acc>
   static matrix_plan of(const matrix_extents& n, index_t chunk) noexcept {
     matrix_plan p{};
     p.chunk = chunk;
-    p.queries = std::max<index_t>(1, n.heads == 0 ? 1 : n.query_heads / n.heads);
-    p.groups = p.queries > 1 ? n.heads : std::max(std::min(n.query_heads, n.heads), n.key_heads);
-    p.members = p.groups == 0 ? 0 : n.heads / p.groups;
-    p.blocks = std::max<index_t>(1, (p.members + 3) / 4);
-    p.block = (p.members + p.blocks - 1) / p.blocks;
+    p.queries = std::max<index_t>(1, n.query_heads / std::max<index_t>(n.heads, 1));
+    p.groups = std::max<index_t>(1, p.queries > 1 ? n.heads : std::max(std::min(n.query_heads, n.heads), n.key_heads));
+    p.members = n.heads / p.groups;
+    p.blocks = tasks_of(n.heads);
+    p.block = (n.heads + p.blocks - 1) / p.blocks;
     p.k_stride = padded<Acc>(n.key_dim);
     p.v_stride = padded<Acc>(n.value_dim);
-    constexpr index_t crowded = 512 / static_cast<index_t>(sizeof(Acc));
-    p.state_rows = p.v_stride + (p.v_stride % crowded == 0 ? simd::width<Acc> : 0);
+    p.state_rows = linalg::padded_stride<Acc>(n.value_dim);
     return p;
   }
 };
@@ -85,7 +93,7 @@ struct matrix_problem {
 /// A worker's panels.
 template <class Acc>
 struct matrix_scratch {
-  Acc* room;  // a chunk of rows before a map
+  Acc* room;  // a chunk of rows for the hooks
   Acc* q;
   Acc* k;
   Acc* v;
@@ -105,7 +113,7 @@ struct matrix_scratch {
     const index_t rows = chunked ? plan.chunk : plan.chunk * plan.queries;  // a sweep interleaves the query heads
     const index_t score = chunked ? plan.chunk * padded<Acc>(plan.chunk) : 0;
     matrix_scratch s{};
-    s.room = memory.take<Acc>(plan.chunk * padded<Acc>(p.n.input_dim));
+    s.room = memory.take<Acc>(plan.chunk * std::max(padded<Acc>(p.n.input_dim), plan.v_stride) + simd::width<Acc>);
     s.q = memory.take<Acc>(plan.chunk * plan.queries * plan.k_stride);
     s.k = memory.take<Acc>(rows * plan.k_stride);
     s.v = memory.take<Acc>(rows * plan.v_stride);
@@ -135,27 +143,27 @@ class matrix_task {
  private:
   matrix_task(const matrix_problem<Acc>& p, const matrix_scratch<Acc>& s, index_t task) noexcept
       : p_(p), plan_(p.plan), s_(s) {
-    const index_t block = task % plan_.blocks;
-    group_ = task / plan_.blocks % plan_.groups;
-    sequence_ = task / (plan_.blocks * plan_.groups);
-    first_ = block * plan_.block;
-    count_ = std::min(plan_.block, plan_.members - first_);
+    sequence_ = task / plan_.blocks;
+    first_ = std::min(task % plan_.blocks * plan_.block, p.n.heads);
+    count_ = std::min(plan_.block, p.n.heads - first_);
   }
 
-  index_t head(index_t member) const noexcept {
-    return p_.head_map == heads::consecutive ? group_ * plan_.members + first_ + member
-                                             : (first_ + member) * plan_.groups + group_;
+  /// The task's heads are taken group by group: member m belongs to group(m).
+  index_t group(index_t m) const noexcept { return (first_ + m) / plan_.members; }
+  index_t head(index_t m) const noexcept {
+    if (p_.head_map == heads::consecutive) return first_ + m;
+    return (first_ + m) % plan_.members * plan_.groups + group(m);
   }
-  /// The head of an operand with `held` heads that this group uses.
-  index_t shared(index_t held) const noexcept {
-    return p_.head_map == heads::consecutive ? group_ / (plan_.groups / held) : group_ % held;
+  /// The head of an operand with `held` heads that a group uses.
+  index_t shared(index_t held, index_t g) const noexcept {
+    return p_.head_map == heads::consecutive ? g / (plan_.groups / held) : g % held;
   }
-  index_t query_head(index_t r) const noexcept {
-    if (plan_.queries == 1) return shared(p_.n.query_heads);
-    return p_.head_map == heads::consecutive ? group_ * plan_.queries + r : r * p_.n.heads + group_;
+  index_t query_head(index_t r, index_t g) const noexcept {
+    if (plan_.queries == 1) return shared(p_.n.query_heads, g);
+    return p_.head_map == heads::consecutive ? g * plan_.queries + r : r * p_.n.heads + g;
   }
-  index_t output_head(index_t member, index_t r) const noexcept {
-    return plan_.queries == 1 ? head(member) : query_head(r);
+  index_t output_head(index_t m, index_t r) const noexcept {
+    return plan_.queries == 1 ? head(m) : query_head(r, group(m));
   }
   Acc* state(index_t member) const noexcept { return s_.states + member * p_.n.key_dim * plan_.state_rows; }
   Acc* z(index_t member) const noexcept { return s_.z + member * plan_.k_stride; }
@@ -199,19 +207,25 @@ class matrix_task {
     }
   }
 
-  void chunked(tokens at, bool last) noexcept {
+  /// q, k and their scores for the heads of group g.
+  void load_group(tokens at, index_t g) noexcept {
     const index_t panel = plan_.chunk * plan_.k_stride;
     const index_t score_stride = padded<Acc>(plan_.chunk);
-    at.head = shared(p_.n.key_heads);
+    at.head = shared(p_.n.key_heads, g);
     p_.hooks.load_k(p_.hooks.op, at, s_.k, plan_.k_stride, s_.room);
     const linalg::panel<const Acc> K{s_.k, plan_.k_stride};
     for (index_t r = 0; r < plan_.queries; ++r) {
-      at.head = query_head(r);
+      at.head = query_head(r, g);
       p_.hooks.load_q(p_.hooks.op, at, s_.q + r * panel, plan_.k_stride, s_.room);
       linalg::gemm_abt_lower<Arch>(
           at.count, at.count, p_.n.key_dim, linalg::panel<const Acc>{s_.q + r * panel, plan_.k_stride}, K,
           linalg::panel<Acc>{s_.scores + r * plan_.chunk * score_stride, score_stride}, s_.turned);
     }
+  }
+
+  void chunked(tokens at, bool last) noexcept {
+    const index_t panel = plan_.chunk * plan_.k_stride;
+    const index_t score_stride = padded<Acc>(plan_.chunk);
     chunk<Acc> c;
     c.tokens = at.count;
     c.key_dim = p_.n.key_dim;
@@ -226,18 +240,22 @@ class matrix_task {
     c.decays = s_.decays;
     c.state_stride = plan_.state_rows;
     for (index_t m = 0; m < count_; ++m) {
+      if (m == 0 || group(m) != group(m - 1)) load_group(at, group(m));
       at.head = head(m);
-      p_.hooks.load_v(p_.hooks.op, at, c.v, c.v_stride, c.decays.a);
+      p_.hooks.load_v(p_.hooks.op, at, c.v, c.v_stride, c.decays.a, s_.room);
       if constexpr (Decay == decay::scalar) measure_segment<Acc, Arch>(c.tokens, c.decays);
       c.state = state(m);
       c.fresh = fresh_[m];
+      c.values = p_.hooks.values_ahead(p_.hooks.op, at);
+      at.head = output_head(m, 0);
+      c.outputs = p_.hooks.outputs_ahead(p_.hooks.op, at);
       for (index_t r = 0; r < plan_.queries && p_.outputs; ++r) {
         c.q = s_.q + r * panel;
         c.scores = s_.scores + r * plan_.chunk * score_stride;
         read_chunk<Acc, Arch, Decay>(c);
         if (p_.normalise) read_normaliser<Acc, Arch, Decay>(c, z(m), p_.bias, s_.denominator);
         at.head = output_head(m, r);
-        p_.hooks.store(p_.hooks.op, at, c.o, c.v_stride, p_.normalise ? s_.denominator : nullptr);
+        p_.hooks.store(p_.hooks.op, at, c.o, c.v_stride, p_.normalise ? s_.denominator : nullptr, s_.room);
       }
       if (last && !p_.states.wanted(p_.states.state, sequence_)) continue;
       if (p_.normalise) write_normaliser<Acc, Arch, Decay>(c, z(m));
@@ -247,15 +265,19 @@ class matrix_task {
   }
 
   /// Several query heads per state become several reads of each token: rows t·R + r, of which only r = 0 writes.
-  void recurrent(tokens at, bool first) noexcept {
+  void interleave_group(tokens at, index_t g) noexcept {
     const index_t R = plan_.queries;
-    at.head = shared(p_.n.key_heads);
+    at.head = shared(p_.n.key_heads, g);
     if (R > 1) zero_rows(s_.k, plan_.k_stride, at.count * R, plan_.k_stride);
     p_.hooks.load_k(p_.hooks.op, at, s_.k, R * plan_.k_stride, s_.room);
     for (index_t r = 0; r < R; ++r) {
-      at.head = query_head(r);
+      at.head = query_head(r, g);
       p_.hooks.load_q(p_.hooks.op, at, s_.q + r * plan_.k_stride, R * plan_.k_stride, s_.room);
     }
+  }
+
+  void recurrent(tokens at, bool first) noexcept {
+    const index_t R = plan_.queries;
     sweep<Acc> w;
     w.tokens = at.count * R;
     w.key_dim = p_.n.key_dim;
@@ -268,9 +290,10 @@ class matrix_task {
     w.o = s_.o;
     w.v_stride = plan_.v_stride;
     for (index_t m = 0; m < count_; ++m) {
+      if (m == 0 || group(m) != group(m - 1)) interleave_group(at, group(m));
       at.head = head(m);
       if (R > 1) zero_rows(s_.v, plan_.v_stride, w.tokens, plan_.v_stride);
-      p_.hooks.load_v(p_.hooks.op, at, s_.v, R * plan_.v_stride, s_.decays.a);
+      p_.hooks.load_v(p_.hooks.op, at, s_.v, R * plan_.v_stride, s_.decays.a, s_.room);
       if constexpr (Decay == decay::scalar) {
         w.decay = token_decays(at.count, R);
       }
@@ -286,7 +309,7 @@ class matrix_task {
         at.head = output_head(m, r);
         for (index_t t = 0; t < at.count && p_.normalise; ++t) s_.denominator[t] = s_.denominators[t * R + r];
         p_.hooks.store(p_.hooks.op, at, s_.o + r * plan_.v_stride, R * plan_.v_stride,
-                       p_.normalise ? s_.denominator : nullptr);
+                       p_.normalise ? s_.denominator : nullptr, s_.room);
       }
     }
   }
@@ -349,10 +372,9 @@ class matrix_task {
   const matrix_plan& plan_;
   matrix_scratch<Acc> s_;
   index_t sequence_ = 0;
-  index_t group_ = 0;
   index_t first_ = 0;
   index_t count_ = 0;
-  bool fresh_[4] = {};
+  bool fresh_[matrix_plan::most_heads] = {};
 };
 
 /// An operator and where its outputs go: what the hooks see as `op`.
@@ -363,20 +385,27 @@ struct matrix_binding {
 
   template <class Acc>
   matrix_hooks<Acc> hooks() const noexcept {
-    return {this,
-            [](const void* self, const tokens& at, Acc* q, index_t stride, Acc* room) noexcept {
-              static_cast<const matrix_binding*>(self)->op->load_q(at, q, stride, room);
-            },
-            [](const void* self, const tokens& at, Acc* k, index_t stride, Acc* room) noexcept {
-              static_cast<const matrix_binding*>(self)->op->load_k(at, k, stride, room);
-            },
-            [](const void* self, const tokens& at, Acc* v, index_t stride, Acc* log_decay) noexcept {
-              static_cast<const matrix_binding*>(self)->op->load_v(at, v, stride, log_decay);
-            },
-            [](const void* self, const tokens& at, const Acc* rows, index_t stride, const Acc* denominator) noexcept {
-              const auto* bound = static_cast<const matrix_binding*>(self);
-              bound->op->store(at, rows, stride, denominator, *bound->o);
-            }};
+    return {
+        this,
+        [](const void* self, const tokens& at, Acc* q, index_t stride, Acc* room) noexcept {
+          static_cast<const matrix_binding*>(self)->op->load_q(at, q, stride, room);
+        },
+        [](const void* self, const tokens& at, Acc* k, index_t stride, Acc* room) noexcept {
+          static_cast<const matrix_binding*>(self)->op->load_k(at, k, stride, room);
+        },
+        [](const void* self, const tokens& at, Acc* v, index_t stride, Acc* log_decay, Acc* room) noexcept {
+          static_cast<const matrix_binding*>(self)->op->load_v(at, v, stride, log_decay, room);
+        },
+        [](const void* self, const tokens& at) noexcept {
+          return ahead_of(static_cast<const matrix_binding*>(self)->op->value_rows(), at);
+        },
+        [](const void* self, const tokens& at) noexcept {
+          return ahead_of(*static_cast<const matrix_binding*>(self)->o, at);
+        },
+        [](const void* self, const tokens& at, Acc* rows, index_t stride, const Acc* denominator, Acc* room) noexcept {
+          const auto* bound = static_cast<const matrix_binding*>(self);
+          bound->op->store(at, rows, stride, denominator, room, *bound->o);
+        }};
   }
 };
 
@@ -481,10 +510,10 @@ index_t sequences_of(const Op& op) noexcept {
   return op.offsets.present() ? op.offsets.size() - 1 : op.extents().batch;
 }
 
-/// Tokens per chunk when the caller does not say. 64 keeps the products of a chunk in the second-level cache and its
-/// quadratic part below the rest for K, V of 64 to 128; a sweep only batches its loads.
+/// Tokens per chunk when the caller does not say: with 32 the panels of a chunk stay in the first-level cache beside a
+/// block of the state, and the quadratic part is small (K, V of 64 to 128: 64 tokens cost 3 to 15 % more).
 inline index_t matrix_chunk(const options& how, index_t length) noexcept {
-  const index_t wished = how.chunk > 0 ? std::min<index_t>(how.chunk, 256) : 64;
+  const index_t wished = how.chunk > 0 ? std::min<index_t>(how.chunk, 256) : 32;
   return std::max<index_t>(1, std::min(wished, length));
 }
 
@@ -540,7 +569,7 @@ void run_matrix(const Op& op, const State& st, const view<typename Op::scalar, 4
   const std::size_t bytes = scratch_of(p);
   ctx.reserve(static_cast<std::size_t>(ctx.workers()) * bytes);
   const bool flush = ctx.flush();
-  ctx.run(p.sequences * p.plan.groups * p.plan.blocks, bytes, [&](index_t task, arena memory) noexcept {
+  ctx.run(p.sequences * p.plan.blocks, bytes, [&](index_t task, arena memory) noexcept {
     using engine = matrix_task<Acc, simd::default_arch, Op::decays, Op::writes, Op::reads>;
     if (flush) {
       const flush_subnormals quiet;

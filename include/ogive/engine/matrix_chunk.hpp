@@ -55,6 +55,19 @@ OGIVE_NOINLINE void decay_scores(index_t count, const Acc* s, const Acc* a, Acc*
   }
 }
 
+/// A finish that asks for a line of rows ahead with every vector it lets go.
+template <class Finish>
+struct asking_ahead {
+  Finish finish;
+  rows_ahead* rows;
+  static constexpr bool reads = Finish::reads;
+  template <class V>
+  OGIVE_INLINE V operator()(index_t i, index_t j, V sum, V c) const noexcept {
+    rows->ask();
+    return finish(i, j, sum, c);
+  }
+};
+
 /// One head's chunk. Panels are dense rows; `scores` holds QKᵀ on and below the diagonal.
 template <class Acc>
 struct chunk {
@@ -74,11 +87,13 @@ struct chunk {
   Acc* state = nullptr;
   index_t state_stride = 0;
   bool fresh = false;  // the state is zero and holds nothing yet
+  rows_ahead values;   // of the next chunk
+  rows_ahead outputs;
 };
 
 /// O of the chunk; the state is only read.
 template <class Acc, class Arch, decay Decay>
-OGIVE_NOINLINE void read_chunk(const chunk<Acc>& c) noexcept {
+OGIVE_NOINLINE void read_chunk(chunk<Acc>& c) noexcept {
   const linalg::panel<Acc> O{c.o, c.v_stride};
   const linalg::panel<const Acc> Q{c.q, c.k_stride};
   const linalg::panel<const Acc> S{c.state, c.state_stride};
@@ -93,17 +108,20 @@ OGIVE_NOINLINE void read_chunk(const chunk<Acc>& c) noexcept {
     linalg::gemm_tril<Arch>(c.tokens, c.value_dim, A, V, O, linalg::overwrite{});
     return;
   }
+  const auto from_state = [&](auto finish) noexcept {
+    linalg::gemm_ab<Arch>(c.tokens, c.value_dim, c.key_dim, Q, S, O, asking_ahead<decltype(finish)>{finish, &c.values});
+  };
   if constexpr (Decay == decay::scalar) {
-    linalg::gemm_ab<Arch>(c.tokens, c.value_dim, c.key_dim, Q, S, O, linalg::scale_rows<Acc>{c.decays.from_start});
+    from_state(linalg::scale_rows<Acc>{c.decays.from_start});
   } else {
-    linalg::gemm_ab<Arch>(c.tokens, c.value_dim, c.key_dim, Q, S, O, linalg::overwrite{});
+    from_state(linalg::overwrite{});
   }
   linalg::gemm_tril<Arch>(c.tokens, c.value_dim, A, V, O, linalg::add{});
 }
 
 /// S after the chunk.
 template <class Acc, class Arch, decay Decay>
-OGIVE_NOINLINE void write_chunk(const chunk<Acc>& c) noexcept {
+OGIVE_NOINLINE void write_chunk(chunk<Acc>& c) noexcept {
   constexpr index_t W = simd::width<Acc, Arch>;
   const linalg::panel<const Acc> K{c.k, c.k_stride};
   const linalg::panel<const Acc> V{c.v, c.v_stride};
@@ -115,12 +133,16 @@ OGIVE_NOINLINE void write_chunk(const chunk<Acc>& c) noexcept {
       for (index_t j = 0; j < c.value_dim; j += W) simd::store(row + j, left * simd::load<Arch>(row + j));
     }
   }
+  const auto to_state = [&](auto finish) noexcept {
+    linalg::gemm_atb<Arch>(c.key_dim, c.value_dim, c.tokens, K, V, S,
+                           asking_ahead<decltype(finish)>{finish, &c.outputs});
+  };
   if (c.fresh) {
-    linalg::gemm_atb<Arch>(c.key_dim, c.value_dim, c.tokens, K, V, S, linalg::overwrite{});
+    to_state(linalg::overwrite{});
   } else if constexpr (Decay == decay::scalar) {
-    linalg::gemm_atb<Arch>(c.key_dim, c.value_dim, c.tokens, K, V, S, linalg::decay<Acc>{c.decays.whole});
+    to_state(linalg::decay<Acc>{c.decays.whole});
   } else {
-    linalg::gemm_atb<Arch>(c.key_dim, c.value_dim, c.tokens, K, V, S, linalg::add{});
+    to_state(linalg::add{});
   }
 }
 

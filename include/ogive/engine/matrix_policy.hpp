@@ -42,14 +42,16 @@ struct matrix_hooks {
   const void* op;
   void (*load_q)(const void* op, const tokens& at, Acc* q, index_t stride, Acc* room) noexcept;
   void (*load_k)(const void* op, const tokens& at, Acc* k, index_t stride, Acc* room) noexcept;
-  void (*load_v)(const void* op, const tokens& at, Acc* v, index_t stride, Acc* log_decay) noexcept;
-  void (*store)(const void* op, const tokens& at, const Acc* o, index_t stride, const Acc* denominator) noexcept;
+  void (*load_v)(const void* op, const tokens& at, Acc* v, index_t stride, Acc* log_decay, Acc* room) noexcept;
+  detail::rows_ahead (*values_ahead)(const void* op, const tokens& at) noexcept;
+  detail::rows_ahead (*outputs_ahead)(const void* op, const tokens& at) noexcept;
+  void (*store)(const void* op, const tokens& at, Acc* o, index_t stride, const Acc* denominator, Acc* room) noexcept;
 };
 
 /// An operator of the matrix engine: an aggregate of views with its letters, and below them
 /// - `scalar` (the tensors' type), `default_state`, `name`, the policies `decays`, `writes`, `reads`;
 /// - `extents()`, `sequences()`, `check_fields(checker&)`;
-/// - load_q, load_k, load_v and store for both accumulators, members that `bind` turns into hooks.
+/// - load_q, load_k, load_v and store for both accumulators and value_rows(), members that a binding turns into hooks.
 template <class Op>
 concept matrix_operator = requires(const Op& op) {
   typename Op::scalar;

@@ -6,6 +6,8 @@
 #include <ogive/core/view.hpp>
 #include <ogive/simd/batch.hpp>
 
+#include <algorithm>
+
 namespace ogive {
 inline namespace OGIVE_ABI {
 
@@ -72,6 +74,17 @@ OGIVE_NOINLINE void store_rows(const Acc* OGIVE_RESTRICT panel, index_t stride, 
   }
 }
 
+/// x ← f(i, j, x) for the vector x at (i, j), rows × columns rounded up to whole vectors.
+template <class Acc, class F>
+OGIVE_INLINE void change_rows(Acc* panel, index_t stride, index_t rows, index_t columns, const F& f) noexcept {
+  for (index_t i = 0; i < rows; ++i) {
+    for (index_t j = 0; j < columns; j += simd::width<Acc>) {
+      Acc* at = panel + i * stride + j;
+      simd::store(at, f(i, j, simd::load(at)));
+    }
+  }
+}
+
 template <class Acc>
 void zero_rows(Acc* panel, index_t stride, index_t rows, index_t columns) noexcept {
   for (index_t i = 0; i < rows; ++i) {
@@ -85,6 +98,47 @@ view<T, 2> rows_of(const view<T, 4>& x, const tokens& at, index_t count) noexcep
   return {x.data() + at.batch * x.stride(0) + at.token * x.stride(1) + at.head * x.stride(2),
           {count, x.extent(3)},
           {x.stride(1), x.stride(3)}};
+}
+
+/// Cache lines that will be wanted soon: rows of tokens that are far apart in memory, often a page each, where no
+/// hardware prefetcher follows. `ask` requests the next line; called between the products of the chunk before, it hides
+/// the wait. A burst of requests does not: it fills the line buffers and stalls.
+class rows_ahead {
+ public:
+  rows_ahead() noexcept = default;
+  template <class T>
+  rows_ahead(const view<T, 2>& x) noexcept : rows_(x.stride(1) == 1 && x.extent(1) > 0 ? x.extent(0) : 0) {
+    constexpr index_t line = 64 / static_cast<index_t>(sizeof(T));
+    at_ = row_ = reinterpret_cast<const char*>(x.data());
+    step_ = x.stride(0) * static_cast<index_t>(sizeof(T));
+    lines_ = left_ = (x.extent(1) + line - 1) / line;
+  }
+
+  OGIVE_INLINE void ask() noexcept {
+    if (rows_ <= 0) return;
+    __builtin_prefetch(at_, 0, 2);
+    at_ += 64;
+    if (--left_ == 0) {
+      left_ = lines_;
+      at_ = row_ += step_;
+      --rows_;
+    }
+  }
+
+ private:
+  const char* at_ = nullptr;
+  const char* row_ = nullptr;
+  index_t step_ = 0;
+  index_t lines_ = 0;
+  index_t left_ = 0;
+  index_t rows_ = 0;
+};
+
+/// The rows of x that follow the ones that `at` names, as far as there are any.
+template <class T>
+rows_ahead ahead_of(const view<T, 4>& x, tokens at) noexcept {
+  at.token += at.count;
+  return rows_of(x, at, std::clamp<index_t>(x.extent(1) - at.token, 0, at.count));
 }
 
 /// The plain load: the live rows of x, zeros for padding.

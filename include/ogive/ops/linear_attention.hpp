@@ -76,6 +76,9 @@ struct linear_attention {
     ask.apart("o", o, "q", q).apart("o", o, "k", k).apart("o", o, "v", v);
   }
 
+  /// Where v comes from, for the rows to ask for early.
+  const view<const T, 4>& value_rows() const noexcept { return v; }
+
   template <class Acc>
   void load_q(const tokens& at, Acc* panel, index_t stride, Acc* room) const noexcept {
     load_features(q, at, at.count, side::query, panel, stride, room);
@@ -86,23 +89,18 @@ struct linear_attention {
     clear_masked(at, panel, stride, detail::padded<Acc>(features(map, k.extent(3))));
   }
   template <class Acc>
-  void load_v(const tokens& at, Acc* panel, index_t stride, Acc*) const noexcept {
+  void load_v(const tokens& at, Acc* panel, index_t stride, Acc*, Acc*) const noexcept {
     detail::load_tokens(v, at, panel, stride);
     clear_masked(at, panel, stride, detail::padded<Acc>(v.extent(3)));
   }
   template <class Acc>
-  void store(const tokens& at, const Acc* panel, index_t stride, const Acc* denominator,
+  void store(const tokens& at, Acc* panel, index_t stride, const Acc* denominator, Acc* room,
              const view<T, 4>& o) const noexcept {
-    constexpr index_t W = simd::width<Acc>;
-    using vector = simd::batch<Acc>;
     const Acc s = static_cast<Acc>(scale ? *scale : accum(1) / std::sqrt(static_cast<accum>(extents().key_dim)));
-    for (index_t i = 0; i < at.count; ++i) {
-      const vector factor(denominator == nullptr ? s : reciprocal(denominator[i], s));
-      for (index_t j = 0; j < v.extent(3); j += W) {
-        simd::store_strided(o.pointer(at.batch, at.token + i, at.head, j), o.stride(3),
-                            factor * simd::load(panel + i * stride + j), std::min(W, v.extent(3) - j));
-      }
-    }
+    for (index_t i = 0; i < at.count; ++i) room[i] = denominator == nullptr ? s : reciprocal(denominator[i], s);
+    detail::change_rows(panel, stride, at.count, v.extent(3),
+                        [&](index_t i, index_t, auto sum) noexcept { return decltype(sum)(room[i]) * sum; });
+    detail::store_rows(panel, stride, detail::rows_of(o, at, at.count));
   }
 
  private:

@@ -70,6 +70,9 @@ struct ssd {
     ask.apart("y", y, "x", x).apart("y", y, "B", B).apart("y", y, "C", C).apart("y", y, "z", z).apart("y", y, "dt", dt);
   }
 
+  /// Where v comes from, for the rows to ask for early.
+  const view<const T, 4>& value_rows() const noexcept { return x; }
+
   template <class Acc>
   void load_q(const tokens& at, Acc* q, index_t stride, Acc*) const noexcept {
     detail::load_rows(detail::rows_of(C, at, at.count), q, stride);
@@ -80,59 +83,43 @@ struct ssd {
   }
   /// v = d x and g = d A.
   template <class Acc>
-  void load_v(const tokens& at, Acc* v, index_t stride, Acc* g) const noexcept {
+  void load_v(const tokens& at, Acc* v, index_t stride, Acc* g, Acc* room) const noexcept {
     constexpr index_t W = simd::width<Acc>;
     using vector = simd::batch<Acc>;
     detail::load_tokens(x, at, v, stride);
     const vector a(static_cast<Acc>(A[at.head]));
     const vector bias(dt_bias.present() ? static_cast<Acc>(dt_bias[at.head]) : Acc(0));
-    const accum* row = dt.pointer(at.batch, at.token, at.head);
-    for (index_t i = 0; i < at.count; i += W) {
-      const index_t live = std::clamp<index_t>(at.live - i, 0, W);
-      vector d = simd::load_strided<Acc, simd::default_arch>(row + i * dt.stride(1), dt.stride(1), live) + bias;
+    const vector low(static_cast<Acc>(dt_min)), high(static_cast<Acc>(dt_max));
+    const accum* raw = dt.pointer(at.batch, at.token, at.head);
+    for (index_t i = 0; i < at.live; i += W) {
+      vector d = simd::load_strided<Acc, simd::default_arch>(raw + i * dt.stride(1), dt.stride(1), at.live - i) + bias;
       if (dt_softplus) d = simd::softplus(d);
-      d = simd::min(vector(static_cast<Acc>(dt_max)), simd::max(vector(static_cast<Acc>(dt_min)), d));  // NaN stays
-      d = simd::select(simd::first_n<Acc, simd::default_arch>(live), d, vector(Acc(0)));
-      alignas(64) Acc step[W];
-      simd::store(step, d);
+      d = simd::min(high, simd::max(low, d));  // in this order NaN stays NaN
+      simd::store(room + i, d);
       simd::store(g + i, d * a);
-      for (index_t j = 0; j < std::min(W, at.live - i); ++j) {
-        Acc* value = v + (i + j) * stride;
-        for (index_t p = 0; p < detail::padded<Acc>(x.extent(3)); p += W) {
-          simd::store(value + p, vector(step[j]) * simd::load(value + p));
-        }
-      }
     }
+    detail::change_rows(v, stride, at.live, x.extent(3),
+                        [&](index_t i, index_t, auto value) noexcept { return decltype(value)(room[i]) * value; });
     for (index_t i = at.live; i < at.count; ++i) g[i] = Acc(0);
   }
   template <class Acc>
-  void store(const tokens& at, const Acc* o, index_t stride, const Acc*, const view<T, 4>& y) const noexcept {
-    constexpr index_t W = simd::width<Acc>;
-    using vector = simd::batch<Acc>;
-    const index_t p = x.extent(3);
-    if (!D.present() && !z.present()) return detail::store_rows(o, stride, detail::rows_of(y, at, at.count));
-    const auto skip = [&](index_t j, index_t n) noexcept {
-      if (!D.present()) return vector(Acc(0));
-      return simd::load_strided<Acc, simd::default_arch>(D.pointer(at.head, D.extent(1) == 1 ? 0 : j),
-                                                         D.extent(1) == 1 ? 0 : D.stride(1), n);
-    };
-    for (index_t i = 0; i < at.count; ++i) {
-      const auto element = [&](const auto& of, index_t j) noexcept {
-        return of.pointer(at.batch, at.token + i, at.head, j);
-      };
-      for (index_t j = 0; j < p; j += W) {
-        const index_t n = std::min(W, p - j);
-        vector out = simd::load(o + i * stride + j);
-        if (D.present()) {
-          const vector in = simd::load_strided<Acc, simd::default_arch>(element(x, j), x.stride(3), n);
-          out = simd::fma(skip(j, n), in, out);
-        }
-        if (z.present()) {
-          out = out * simd::silu(simd::load_strided<Acc, simd::default_arch>(element(z, j), z.stride(3), n));
-        }
-        simd::store_strided(element(y, j), y.stride(3), out, n);
-      }
+  void store(const tokens& at, Acc* o, index_t stride, const Acc*, Acc* room, const view<T, 4>& y) const noexcept {
+    const index_t p = x.extent(3), room_stride = detail::padded<Acc>(p);
+    if (D.present()) {
+      detail::load_rows(detail::rows_of(x, at, at.count), room, room_stride);
+      const index_t step = D.extent(1) == 1 ? 0 : D.stride(1);
+      detail::change_rows(o, stride, at.count, p, [&](index_t i, index_t j, auto out) noexcept {
+        const auto skip = simd::load_strided<Acc, simd::default_arch>(D.pointer(at.head, 0) + j * step, step, p - j);
+        return simd::fma(skip, simd::load(room + i * room_stride + j), out);
+      });
     }
+    if (z.present()) {
+      detail::load_rows(detail::rows_of(z, at, at.count), room, room_stride);
+      detail::change_rows(o, stride, at.count, p, [&](index_t i, index_t j, auto out) noexcept {
+        return out * simd::silu(simd::load(room + i * room_stride + j));
+      });
+    }
+    detail::store_rows(o, stride, detail::rows_of(y, at, at.count));
   }
 };
 
