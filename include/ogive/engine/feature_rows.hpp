@@ -59,8 +59,8 @@ void load_features(const Map& map, const view<const T, 4>& x, const tokens& at, 
   zero_rows(panel + at.live * stride, stride, at.count - at.live, padded<Acc>(K));
 }
 
-/// How rows of φ(q)·S become rows of o: times s, or, normalised, divided by φ(q)·z with ε where `at` puts it. A row is 0
-/// where its denominator is 0 or subnormal.
+/// How rows of φ(q)·S become rows of o: times s, or, normalised, divided by φ(q)·z with ε where `at` puts it. A row is
+/// 0 where its denominator is 0 or subnormal.
 template <class Acc>
 struct quotient {
   bool normalise;

@@ -413,8 +413,7 @@ class left_task {
     }
     if (t.first >= t.last) return;
 
-    p_.hooks.load_k(p_.hooks.op, sequence_.keys_at(first, keys, p_.key_head(head_)), m_.k, k_stride(),
-                    m_.room);
+    p_.hooks.load_k(p_.hooks.op, sequence_.keys_at(first, keys, p_.key_head(head_)), m_.k, k_stride(), m_.room);
     p_.hooks.load_v(p_.hooks.op, sequence_.keys_at(first, keys, head_), 0, p_.value_dim, m_.v, v_stride());
     linalg::gemm_ab<Arch>(keys, round_up(t.last - t.first, simd::width<Acc, Arch>), p_.key_dim, {m_.k, k_stride()},
                           {m_.qt + t.first, columns_}, panel{m_.s + t.first, columns_}, linalg::overwrite{});
@@ -537,8 +536,7 @@ class right_task {
     if (sequence_.live <= 0) zero_rows(m_.state, plan_.s_stride, K, plan_.v_stride);
     for (index_t j = 0; j < sequence_.live; j += right_plan::tokens) {
       const index_t count = std::min(right_plan::tokens, sequence_.live - j);
-      p_.hooks.load_k(p_.hooks.op, sequence_.keys_at(j, count, p_.key_head(head_)), m_.rows, k_stride_,
-                      m_.room);
+      p_.hooks.load_k(p_.hooks.op, sequence_.keys_at(j, count, p_.key_head(head_)), m_.rows, k_stride_, m_.room);
       p_.hooks.load_v(p_.hooks.op, sequence_.keys_at(j, count, head_), column_, columns_, m_.values, plan_.v_stride);
       const linalg::panel<const Acc> k{m_.rows, k_stride_};
       const linalg::panel<const Acc> v{m_.values, plan_.v_stride};
@@ -572,7 +570,7 @@ class right_task {
                               panel{m_.values, plan_.v_stride}, linalg::overwrite{});
         if (p_.normalise) dot_rows<Acc, Arch>(count, k_stride_, m_.rows, k_stride_, m_.z, p_.bias, m_.denominator);
         p_.hooks.store(p_.hooks.op, sequence_.queries_at(i, count, output), column_, columns_, m_.values,
-                         plan_.v_stride, p_.normalise ? m_.denominator : nullptr);
+                       plan_.v_stride, p_.normalise ? m_.denominator : nullptr);
       }
     }
   }

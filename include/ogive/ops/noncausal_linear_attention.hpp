@@ -3,9 +3,9 @@
 //   o_i = φ(q_i)ᵀ Σ_j m_j φ(k_j) v_jᵀ / (φ(q_i)·Σ_j m_j φ(k_j) + ε)     normalised; 0 where the denominator is 0
 //   o_i = s φ(q_i)ᵀ Σ_j m_j φ(k_j) v_jᵀ                                 unnormalised
 //
-// with m_j = 1 for the keys that count. Two forms: left, (φ(Q) φ(K)ᵀ) V, O(n m d); right, φ(Q) (φ(K)ᵀ V), O((n + m) d²).
-// Katharopoulos et al., Transformers are RNNs, arXiv:2006.16236; with random features, Choromanski et al., Performers,
-// arXiv:2009.14794. Four rules for ε are in use: see eps_placement.
+// with m_j = 1 for the keys that count. Two forms: left, (φ(Q) φ(K)ᵀ) V, O(n m d); right, φ(Q) (φ(K)ᵀ V), O((n + m)
+// d²). Katharopoulos et al., Transformers are RNNs, arXiv:2006.16236; with random features, Choromanski et al.,
+// Performers, arXiv:2009.14794. Four rules for ε are in use: see eps_placement.
 #pragma once
 
 #include <ogive/engine/feature_rows.hpp>
@@ -86,9 +86,7 @@ struct product_binding {
   }
 
  private:
-  static const product_binding& self(const void* bound) noexcept {
-    return *static_cast<const product_binding*>(bound);
-  }
+  static const product_binding& self(const void* bound) noexcept { return *static_cast<const product_binding*>(bound); }
   static void load_q(const void* bound, const tokens& at, Acc* q, index_t stride, Acc* room) noexcept {
     const Op& mine = self(bound).op;
     load_features(mine.map, mine.q, at, {.position = mine.position, .which = side::query}, q, stride, room);
@@ -181,8 +179,8 @@ void run_product(const Op& op, const State& st, const view<typename Op::scalar, 
   const product_binding<Op, State, Acc> bound{op, st, o};
   product_problem<Acc> p = bound.problem();
   // Whoever wants the final state gets the outputs from it.
-  const bool left = how.form == form::left ||
-                    (how.form == form::automatic && p.states.save == nullptr && left_is_cheaper(p));
+  const bool left =
+      how.form == form::left || (how.form == form::automatic && p.states.save == nullptr && left_is_cheaper(p));
   const bool right = !left || p.states.save != nullptr;
   const std::size_t bytes = std::max(left ? left_product_bytes(p) : 0, right ? right_product_bytes(p) : 0);
   ctx.reserve(static_cast<std::size_t>(ctx.workers()) * bytes);

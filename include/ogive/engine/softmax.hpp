@@ -1,0 +1,313 @@
+// L5: softmax attention, block by block.
+//
+//   o_i = Σ_j p_ij v_j / Σ_j p_ij,   p_ij = exp(s q_i·k_j − m_i),   m_i = max_j s q_i·k_j
+//
+// A maximum and a sum run along the keys; where a tile of keys raises the maximum of a row, what the row holds is
+// scaled down by exp(old − new). Milakov and Gimelshein 2018, arXiv:1805.02867; Rabe and Staats 2021, arXiv:2112.05682.
+// The sweep over tiles is that of the left product. A few rows (decoding) go another way: scores are dot products along
+// the lanes, keys and values are read once and where they lie, so that memory alone sets the pace.
+#pragma once
+
+#include <ogive/engine/product.hpp>
+#include <ogive/simd/math.hpp>
+
+#include <limits>
+
+namespace ogive {
+inline namespace OGIVE_ABI {
+namespace detail {
+
+/// Rows where they lie, or no data.
+template <class Acc>
+using rows_in_place = linalg::panel<const Acc>;
+
+/// One call: `load_q` brings s·q. The keys and values of a head that are stored as Acc with neighbouring elements can
+/// be had in place; `store_maxima` may be absent.
+template <class Acc>
+struct softmax_problem : product_problem<Acc> {
+  rows_in_place<Acc> (*keys_in_place)(const void* op, const tokens& at) noexcept = nullptr;
+  rows_in_place<Acc> (*values_in_place)(const void* op, const tokens& at) noexcept = nullptr;
+  void (*store_maxima)(const void* op, const tokens& at, const Acc* maxima) noexcept = nullptr;
+};
+
+template <class Acc>
+inline constexpr Acc no_score = -std::numeric_limits<Acc>::infinity();
+
+/// exp(s − maximum) of scores; 0 where there is no score, also while the maximum is that of no score.
+template <class Acc, class Arch>
+struct exponent {
+  using vector = simd::batch<Acc, Arch>;
+  vector maximum;
+
+  OGIVE_INLINE explicit exponent(const vector& highest) noexcept
+      : maximum(simd::select(highest == vector(no_score<Acc>), vector(Acc(0)), highest)) {}
+  OGIVE_INLINE vector operator()(const vector& s) const noexcept { return simd::exp(s - maximum); }
+};
+
+/// How softmax weighs its scores.
+template <class Acc>
+class softmax_weights {
+ public:
+  using problem = softmax_problem<Acc>;
+
+  static index_t scratch(index_t columns) noexcept { return 3 * columns; }
+
+  softmax_weights(Acc* scratch, index_t columns, bool) noexcept
+      : sum_(scratch), maximum_(scratch + columns), factor_(scratch + 2 * columns) {}
+
+  void begin(index_t columns) noexcept {
+    for (index_t c = 0; c < columns; ++c) {
+      sum_[c] = Acc(0);
+      maximum_[c] = no_score<Acc>;
+    }
+  }
+  Acc* denominator() noexcept { return sum_; }
+
+  template <class Arch>
+  void weigh(const score_tile<Acc>& t) noexcept {
+    constexpr index_t W = simd::width<Acc, Arch>;
+    index_t c = t.first;
+    if (t.edge) {
+      for (; c < t.last; c += W) weigh_columns<Arch, true>(t, c, std::make_index_sequence<1>());
+    } else {
+      for (; c + 4 * W <= t.last; c += 4 * W) weigh_columns<Arch, false>(t, c, std::make_index_sequence<4>());
+      for (; c < t.last; c += W) weigh_columns<Arch, false>(t, c, std::make_index_sequence<1>());
+    }
+  }
+  linalg::decay_rows<Acc> finish(index_t first) const noexcept { return {factor_ + first}; }
+
+  void store(const problem& p, const tokens& at, const Acc* o, index_t stride, index_t column) const noexcept {
+    p.hooks.store(p.hooks.op, at, 0, p.value_dim, o, stride, sum_ + column);
+    if (p.store_maxima != nullptr) p.store_maxima(p.hooks.op, at, maximum_ + column);
+  }
+
+ private:
+  template <class Arch, bool Edge, std::size_t... I>
+  OGIVE_INLINE void weigh_columns(const score_tile<Acc>& t, index_t c, std::index_sequence<I...>) noexcept {
+    using vector = simd::batch<Acc, Arch>;
+    constexpr index_t W = simd::width<Acc, Arch>;
+    constexpr std::size_t N = sizeof...(I);
+    const auto at = [](std::size_t i) { return static_cast<index_t>(i) * W; };
+    vector before[N] = {simd::load<Arch>(maximum_ + c + at(I))...};
+    vector highest[N] = {before[I]...};
+    const vector query[N] = {simd::load<Arch>(t.offset + c + at(I))...};
+    Acc* s = t.s + c;
+    for (index_t j = 0; j < t.keys; ++j, s += t.stride) {
+      if constexpr (Edge) {
+        (simd::store(s + at(I), simd::select(t.template sees<Arch>(j, query[I]), simd::load<Arch>(s + at(I)),
+                                             vector(no_score<Acc>))),
+         ...);
+      }
+      ((highest[I] = simd::max(simd::load<Arch>(s + at(I)), highest[I])), ...);
+    }
+    const exponent<Acc, Arch> power[N] = {exponent<Acc, Arch>(highest[I])...};
+    vector sum[N] = {(static_cast<void>(I), vector(Acc(0)))...};
+    s = t.s + c;
+    for (index_t j = 0; j < t.keys; ++j, s += t.stride) {
+      const vector p[N] = {power[I](simd::load<Arch>(s + at(I)))...};
+      ((sum[I] = sum[I] + p[I]), ...);
+      (simd::store(s + at(I), p[I]), ...);
+    }
+    const vector factor[N] = {power[I](before[I])...};
+    (simd::store(factor_ + c + at(I), factor[I]), ...);
+    (simd::store(maximum_ + c + at(I), highest[I]), ...);
+    (simd::store(sum_ + c + at(I), simd::fma(simd::load<Arch>(sum_ + c + at(I)), factor[I], sum[I])), ...);
+  }
+
+  Acc* sum_;
+  Acc* maximum_;
+  Acc* factor_;
+};
+
+/// A few rows (all queries of the heads that read one key head) against all keys. A tile of keys is read from memory
+/// once, whatever the number of rows.
+template <class Acc, class Arch>
+class softmax_rows_task {
+ public:
+  using problem = softmax_problem<Acc>;
+  static constexpr index_t most = 4;  // rows; more are better off as products of matrices
+
+  static bool fits(const problem& p) noexcept { return p.queries * p.readers() <= most; }
+  static index_t count(const problem& p) noexcept { return p.queries == 0 ? 0 : p.sequences() * p.heads; }
+  static std::size_t scratch(const problem& p) noexcept {
+    arena memory;
+    carve(p, memory);
+    return memory.used();
+  }
+  OGIVE_NOINLINE static void run(const problem& p, index_t task, arena memory) noexcept {
+    softmax_rows_task(p, task, memory).rows();
+  }
+
+ private:
+  using vector = simd::batch<Acc, Arch>;
+  static constexpr index_t W = simd::width<Acc, Arch>;
+  static constexpr index_t tile = 64;
+
+  struct panels {
+    Acc *q, *k, *v, *s, *o, *room;
+  };
+  static panels carve(const problem& p, arena& memory) noexcept {
+    const index_t K = padded<Acc>(p.key_dim);
+    const index_t V = padded<Acc>(p.value_dim);
+    panels r{};
+    r.q = memory.take<Acc>(most * K);
+    r.k = memory.take<Acc>(tile * K);
+    r.v = memory.take<Acc>(tile * V);
+    r.s = memory.take<Acc>(tile);
+    r.o = memory.take<Acc>(most * V);
+    r.room = memory.take<Acc>(tile * padded<Acc>(p.input_dim));
+    return r;
+  }
+
+  softmax_rows_task(const problem& p, index_t task, arena& memory) noexcept
+      : p_(p), m_(carve(p, memory)), sequence_(product_sequence::of(p, task / p.heads)), head_(task % p.heads) {}
+
+  index_t k_stride() const noexcept { return padded<Acc>(p_.key_dim); }
+  index_t v_stride() const noexcept { return padded<Acc>(p_.value_dim); }
+
+  void rows() noexcept {
+    const index_t count = sequence_.queries;
+    const index_t all = count * p_.readers();
+    for (index_t g = 0; g < p_.readers(); ++g) {
+      p_.hooks.load_q(p_.hooks.op, sequence_.queries_at(0, count, p_.reader(head_, g)), m_.q + g * count * k_stride(),
+                      k_stride(), m_.room);
+    }
+    zero_rows(m_.o, v_stride(), all, v_stride());
+    Acc sum[most] = {};
+    Acc maximum[most];
+    for (Acc& none : maximum) none = no_score<Acc>;
+
+    const auto last_seen = [&](index_t i) { return p_.causal ? i + p_.position : sequence_.live - 1; };
+    const index_t end = std::min(sequence_.live, last_seen(count - 1) + 1);
+    const index_t begin = p_.window > 0 ? std::max<index_t>(0, p_.position - p_.window + 1) : 0;
+    for (index_t j = begin; j < end; j += tile) {
+      const tokens at = sequence_.keys_at(j, std::min(tile, end - j), head_);
+      rows_in_place<Acc> k = p_.keys_in_place(p_.hooks.op, at);
+      if (k.data == nullptr) {
+        p_.hooks.load_k(p_.hooks.op, at, m_.k, k_stride(), m_.room);
+        k = {m_.k, k_stride()};
+      }
+      rows_in_place<Acc> v = p_.values_in_place(p_.hooks.op, at);
+      if (v.data == nullptr) {
+        p_.hooks.load_v(p_.hooks.op, at, 0, p_.value_dim, m_.v, v_stride());
+        v = {m_.v, v_stride()};
+      }
+      for (index_t r = 0; r < all; ++r) {
+        const index_t i = r % count;
+        const index_t from = p_.window > 0 ? std::max<index_t>(0, i + p_.position - p_.window + 1 - j) : 0;
+        const index_t to = std::min(at.count, last_seen(i) + 1 - j);
+        if (from < to) {
+          take_in(r, {k.row(from), k.stride}, {v.row(from), v.stride}, to - from, sum[r], maximum[r]);
+        }
+      }
+    }
+    for (index_t g = 0; g < p_.readers(); ++g) {
+      const tokens at = sequence_.queries_at(0, count, p_.reader(head_, g));
+      p_.hooks.store(p_.hooks.op, at, 0, p_.value_dim, m_.o + g * count * v_stride(), v_stride(), sum + g * count);
+      if (p_.store_maxima != nullptr) p_.store_maxima(p_.hooks.op, at, maximum + g * count);
+    }
+  }
+
+  void take_in(index_t r, rows_in_place<Acc> k, rows_in_place<Acc> v, index_t keys, Acc& sum, Acc& maximum) noexcept {
+    const Acc* q = m_.q + r * k_stride();
+    Acc highest = maximum;
+    for (index_t j = 0; j < keys; j += W) {
+      const vector s = simd::select(simd::first_n<Acc, Arch>(keys - j), dots(q, k, j, keys), vector(no_score<Acc>));
+      simd::store(m_.s + j, s);
+      highest = std::max(highest, simd::reduce_max(simd::max(s, vector(highest))));
+    }
+    const exponent<Acc, Arch> power{vector(highest)};
+    vector total(Acc(0));
+    for (index_t j = 0; j < keys; j += W) {
+      const vector p = power(simd::load<Arch>(m_.s + j));
+      simd::store(m_.s + j, p);
+      total = total + p;
+    }
+    const vector factor = power(vector(maximum));
+    sum = simd::first(simd::fma(vector(sum), factor, vector(simd::reduce_add(total))));
+    maximum = highest;
+
+    Acc* o = m_.o + r * v_stride();
+    index_t c = 0;
+    for (; c + 4 * W <= p_.value_dim; c += 4 * W) add_values(o + c, factor, v.data + c, v.stride, keys, four{});
+    for (; c + W <= p_.value_dim; c += W) add_values(o + c, factor, v.data + c, v.stride, keys, one{});
+    if (c < p_.value_dim) {
+      const simd::lanes<Acc, Arch> some(p_.value_dim - c);
+      vector row = simd::load<Arch>(o + c) * factor;
+      for (index_t j = 0; j < keys; ++j) row = simd::fma(vector(m_.s[j]), simd::load(v.row(j) + c, some), row);
+      simd::store(o + c, row);
+    }
+  }
+
+  using four = std::make_index_sequence<4>;
+  using one = std::make_index_sequence<1>;
+
+  template <std::size_t... I>
+  OGIVE_INLINE void add_values(Acc* o, const vector& factor, const Acc* v, index_t stride, index_t keys,
+                               std::index_sequence<I...>) const noexcept {
+    vector row[sizeof...(I)] = {(simd::load<Arch>(o + static_cast<index_t>(I) * W) * factor)...};
+    for (index_t j = 0; j < keys; ++j, v += stride) {
+      const vector p(m_.s[j]);
+      ((row[I] = simd::fma(p, simd::load<Arch>(v + static_cast<index_t>(I) * W), row[I])), ...);
+    }
+    (simd::store(o + static_cast<index_t>(I) * W, row[I]), ...);
+  }
+
+  /// q·k_j … q·k_{j+W−1}; past the last key any number.
+  OGIVE_INLINE vector dots(const Acc* q, rows_in_place<Acc> k, index_t j, index_t keys) const noexcept {
+    vector sums[static_cast<std::size_t>(W)];
+    for (index_t i = 0; i < W; i += 2) {
+      const Acc* a = k.row(std::min(j + i, keys - 1));
+      const Acc* b = k.row(std::min(j + i + 1, keys - 1));
+      vector along_a(Acc(0)), along_b(Acc(0));
+      index_t c = 0;
+      for (; c + W <= p_.key_dim; c += W) {
+        const vector at = simd::load<Arch>(q + c);
+        along_a = simd::fma(at, simd::load<Arch>(a + c), along_a);
+        along_b = simd::fma(at, simd::load<Arch>(b + c), along_b);
+      }
+      if (c < p_.key_dim) {
+        const simd::lanes<Acc, Arch> some(p_.key_dim - c);
+        const vector at = simd::load<Arch>(q + c);
+        along_a = simd::fma(at, simd::load(a + c, some), along_a);
+        along_b = simd::fma(at, simd::load(b + c, some), along_b);
+      }
+      sums[i] = along_a;
+      sums[i + 1] = along_b;
+    }
+    return simd::reduce_add_all(sums);
+  }
+
+  const problem& p_;
+  panels m_;
+  product_sequence sequence_;
+  index_t head_;
+};
+
+template <class Acc>
+using softmax_blocks_task = left_task<Acc, simd::default_arch, softmax_weights<Acc>>;
+
+/// Bytes of scratch one worker needs.
+template <class Acc>
+std::size_t softmax_bytes(const softmax_problem<Acc>& p) noexcept {
+  using few = softmax_rows_task<Acc, simd::default_arch>;
+  return few::fits(p) ? few::scratch(p) : softmax_blocks_task<Acc>::scratch(p);
+}
+
+template <class Acc>
+void softmax(const softmax_problem<Acc>& p, context& ctx) noexcept {
+  const auto run = [&]<class Task>(Task*) noexcept {
+    run_tasks(ctx, Task::count(p), Task::scratch(p),
+              [&](index_t i, arena memory) noexcept { Task::run(p, i, memory); });
+  };
+  using few = softmax_rows_task<Acc, simd::default_arch>;
+  if (few::fits(p)) {
+    run(static_cast<few*>(nullptr));
+  } else {
+    run(static_cast<softmax_blocks_task<Acc>*>(nullptr));
+  }
+}
+
+}  // namespace detail
+}  // namespace OGIVE_ABI
+}  // namespace ogive
