@@ -8,11 +8,9 @@
 // Performers, arXiv:2009.14794. Four rules for ε are in use: see eps_placement.
 #pragma once
 
-#include <ogive/engine/feature_rows.hpp>
 #include <ogive/engine/matrix.hpp>
-#include <ogive/engine/product.hpp>
+#include <ogive/engine/product_binding.hpp>
 
-#include <cmath>
 #include <optional>
 
 namespace ogive {
@@ -44,81 +42,6 @@ struct noncausal_linear_attention {
 };
 
 namespace detail {
-
-/// An operator, its state and where its outputs go: what the hooks of the product engine see.
-template <class Op, class State, class Acc>
-struct product_binding {
-  using T = typename Op::scalar;
-  using access = state_access<Acc, State>;
-
-  const Op& op;
-  const State& state;
-  const view<T, 4>& o;
-
-  index_t key_dim() const noexcept { return features(op.map, op.k.extent(3)); }
-  quotient<Acc> divide() const noexcept {
-    const Acc s = op.scale ? static_cast<Acc>(*op.scale) : Acc(1) / std::sqrt(static_cast<Acc>(key_dim()));
-    return {op.normalise, s, static_cast<Acc>(op.eps), op.eps_at};
-  }
-
-  product_problem<Acc> problem() const noexcept {
-    product_problem<Acc> p{};
-    p.batch = op.q.extent(0);
-    p.queries = op.q.extent(1);
-    p.keys = op.k.extent(1);
-    p.query_heads = op.q.extent(2);
-    p.key_heads = op.k.extent(2);
-    p.heads = op.v.extent(2);
-    p.key_dim = key_dim();
-    p.value_dim = op.v.extent(3);
-    p.input_dim = room_dim(op.map, op.k.extent(3));
-    p.hooks = {this, load_q, load_k, load_v, store};
-    p.states.state = this;
-    if (state.initial.present()) p.states.load = load_state;
-    if (state.final.present()) p.states.save = save_state;
-    p.lengths = op.lengths;
-    p.head_map = op.head_map;
-    p.normalise = op.normalise;
-    p.bias = divide().bias();
-    p.outputs = o.present();
-    p.split = elementwise_map<decltype(op.map)> && !state.final.present();
-    return p;
-  }
-
- private:
-  static const product_binding& self(const void* bound) noexcept { return *static_cast<const product_binding*>(bound); }
-  static void load_q(const void* bound, const tokens& at, Acc* q, index_t stride, Acc* room) noexcept {
-    const Op& mine = self(bound).op;
-    load_features(mine.map, mine.q, at, {.position = mine.position, .which = side::query}, q, stride, room);
-  }
-  static void load_k(const void* bound, const tokens& at, Acc* k, index_t stride, Acc* room) noexcept {
-    const Op& mine = self(bound).op;
-    load_features(mine.map, mine.k, at, {.position = mine.position, .which = side::key}, k, stride, room);
-    clear_masked(mine.key_mask, at, k, stride, padded<Acc>(self(bound).key_dim()));
-  }
-  static void load_v(const void* bound, const tokens& at, index_t column, index_t columns, Acc* v,
-                     index_t stride) noexcept {
-    const Op& mine = self(bound).op;
-    load_tokens(mine.v.slice(3, column, columns), at, v, stride);
-    clear_masked(mine.key_mask, at, v, stride, padded<Acc>(columns));
-  }
-  static void store(const void* bound, const tokens& at, index_t column, index_t columns, const Acc* rows,
-                    index_t stride, const Acc* denominator) noexcept {
-    self(bound).divide().store(self(bound).o.slice(3, column, columns), at, rows, stride, denominator);
-  }
-  static bool load_state(const void* bound, index_t sequence, index_t head, index_t column, index_t columns, Acc* S,
-                         index_t stride, Acc* z) noexcept {
-    State part = self(bound).state;
-    part.initial = part.initial.slice(3, column, columns);
-    return access::load(&part, sequence, head, S, stride, z);
-  }
-  static void save_state(const void* bound, index_t sequence, index_t head, index_t column, index_t columns,
-                         const Acc* S, index_t stride, const Acc* z) noexcept {
-    State part = self(bound).state;
-    part.final = part.final.slice(3, column, columns);
-    access::save(&part, sequence, head, S, stride, z);
-  }
-};
 
 /// Multiply-adds of the two forms for one value head and its readers; the left one reads a given state as well.
 template <class Acc>
