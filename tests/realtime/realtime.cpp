@@ -1,0 +1,259 @@
+// The real-time promise: after `reserve` no verb allocates, locks, looks at a clock or makes a system call, from the
+// first call on; and after `check` the prechecked verbs are noexcept.
+#include <ogive/ops/linear_attention.hpp>
+#include <ogive/ops/noncausal_linear_attention.hpp>
+#include <ogive/ops/selective_scan.hpp>
+#include <ogive/ops/softmax_attention.hpp>
+#include <ogive/ops/ssd.hpp>
+#include <ogive/testing/rng.hpp>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <ctime>
+#include <string>
+
+#include "../catch.hpp"
+
+#if defined(__linux__)
+#include <dlfcn.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#endif
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+
+#if defined(__linux__) && defined(__GLIBC__) && !defined(SANITIZED)
+#define HOOKED 1
+
+namespace {
+
+std::atomic<bool> watching{false};
+std::atomic<int> calls{0};
+std::atomic<const char*> last_call{""};
+
+void seen(const char* what) noexcept {
+  if (!watching.load(std::memory_order_relaxed)) return;
+  calls.fetch_add(1);
+  last_call.store(what);
+}
+
+template <class F>
+F* real(const char* name) noexcept {
+  return reinterpret_cast<F*>(dlsym(RTLD_NEXT, name));
+}
+
+}  // namespace
+
+// The C library's own entries stand behind these; what is defined here takes their place in the whole program.
+extern "C" {
+void* __libc_malloc(std::size_t);
+void __libc_free(void*);
+void* __libc_calloc(std::size_t, std::size_t);
+void* __libc_realloc(void*, std::size_t);
+void* __libc_memalign(std::size_t, std::size_t);
+
+void* malloc(std::size_t bytes) {
+  seen("malloc");
+  return __libc_malloc(bytes);
+}
+void free(void* memory) {
+  seen("free");
+  __libc_free(memory);
+}
+void* calloc(std::size_t count, std::size_t bytes) {
+  seen("calloc");
+  return __libc_calloc(count, bytes);
+}
+void* realloc(void* memory, std::size_t bytes) {
+  seen("realloc");
+  return __libc_realloc(memory, bytes);
+}
+void* aligned_alloc(std::size_t alignment, std::size_t bytes) {
+  seen("aligned_alloc");
+  return __libc_memalign(alignment, bytes);
+}
+int posix_memalign(void** memory, std::size_t alignment, std::size_t bytes) {
+  seen("posix_memalign");
+  *memory = __libc_memalign(alignment, bytes);
+  return *memory == nullptr ? ENOMEM : 0;
+}
+int pthread_mutex_lock(pthread_mutex_t* mutex) {
+  seen("pthread_mutex_lock");
+  static auto* const lock = real<int(pthread_mutex_t*)>("pthread_mutex_lock");
+  return lock(mutex);
+}
+int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*start)(void*), void* argument) {
+  seen("pthread_create");
+  static auto* const create = real<int(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*)>("pthread_create");
+  return create(thread, attributes, start, argument);
+}
+int clock_gettime(clockid_t clock, struct timespec* now) {
+  seen("clock_gettime");
+  static auto* const get = real<int(clockid_t, struct timespec*)>("clock_gettime");
+  return get(clock, now);
+}
+}
+
+#endif
+
+namespace {
+
+using namespace ogive;
+
+template <class T, std::size_t Rank>
+tensor<T, Rank> sample(const shape<Rank>& extents, std::uint64_t seed) {
+  tensor<T, Rank> x(extents);
+  testing::rng generator(seed);
+  for (T& element : x.flat()) element = static_cast<T>(generator.uniform());
+  return x;
+}
+
+constexpr index_t B = 2, L = 37, H = 4, G = 2, K = 19, V = 21;
+
+/// Tensors, pools and an operator of each kind, and a call of each verb. Nothing here has run before it is watched.
+template <class T, class S>
+struct arguments {
+  tensor<T, 4> q = sample<T, 4>({B, L, G, K}, 1), k = sample<T, 4>({B, L, G, K}, 2), v = sample<T, 4>({B, L, H, V}, 3);
+  tensor<T, 4> o{{B, L, H, V}}, few{{B, L, G, V}};
+  tensor<accum_t<T>, 3> dt = sample<accum_t<T>, 3>({B, L, H}, 4), fine = sample<accum_t<T>, 3>({B, L, K}, 5);
+  tensor<accum_t<T>, 1> A{{H}, accum_t<T>(-1)};
+  tensor<accum_t<T>, 2> rates{{K, 5}, accum_t<T>(-1)};
+  tensor<T, 3> u = sample<T, 3>({B, L, K}, 6), y{{B, L, K}};
+  tensor<T, 4> in = sample<T, 4>({B, L, 1, 5}, 7);
+  tensor<S, 4> pool{{B, H, K, V}};
+  tensor<S, 3> z{{B, H, K}}, line{{B, K, 5}};
+
+  linear_attention<T> attend{.q = q, .k = k, .v = v};
+  linear_attention_state<S> remembered{.initial = pool, .final = pool, .z_initial = z, .z_final = z};
+  noncausal_linear_attention<T> look{.q = q, .k = k, .v = v};
+  ssd<T> dual{.x = v, .dt = dt, .A = A, .B = k, .C = q, .z = v, .dt_softplus = true};
+  selective_scan<T> scan{.u = u, .dt = fine, .A = rates, .B = in, .C = in, .z = u, .dt_softplus = true};
+  softmax_attention<T> soft{.q = q, .k = q, .v = k};
+  tensor<T, 4> softened{{B, L, G, K}};
+
+  template <class Watch>
+  void each(const Watch& watch) {
+    const state<S> kept{.initial = pool, .final = pool};
+    const diagonal_state<S> held{.initial = line, .final = line};
+    const auto matrix = [&](const std::string& name, const auto& op, const auto& st) {
+      watch(name + " step", op, [&](context& ctx) { step(op, st, o, {}, ctx); });
+      watch(name + " recurrent", op, [&](context& ctx) { recurrent(op, st, o, {}, ctx); });
+      watch(name + " chunked", op, [&](context& ctx) { chunked(op, st, o, {}, ctx); });
+      watch(name + " forward", op, [&](context& ctx) { forward(op, st, o, {}, ctx); });
+    };
+    matrix("linear_attention", attend, remembered);
+    matrix("ssd", dual, kept);
+    watch("selective_scan step", scan, [&](context& ctx) { step(scan, held, y, {}, ctx); });
+    watch("selective_scan recurrent", scan, [&](context& ctx) { recurrent(scan, held, y, {}, ctx); });
+    watch("selective_scan forward", scan, [&](context& ctx) { forward(scan, held, y, {}, ctx); });
+    for (const form way : {form::left, form::right, form::automatic}) {
+      watch("noncausal_linear_attention " + std::to_string(static_cast<int>(way)), look,
+            [&](context& ctx) { forward(look, {}, o, {.form = way}, ctx); });
+    }
+    watch("softmax_attention", soft, [&](context& ctx) { forward(soft, softened, {}, ctx); });
+  }
+};
+
+template <class T, class S, class Watch>
+void every_verb(const Watch& watch) {
+  arguments<T, S>().each(watch);
+}
+
+}  // namespace
+
+#if defined(HOOKED)
+
+TEMPLATE_TEST_CASE("after reserve no verb allocates, locks or looks at a clock", "[realtime]", float, double,
+                   bfloat16) {
+  using S = accum_t<TestType>;
+  every_verb<TestType, S>([](const std::string& name, const auto& op, const auto& call) {
+    INFO(name);
+    context ctx;
+    ctx.reserve(scratch_bytes(op));
+    calls = 0;
+    watching = true;
+    call(ctx);
+    watching = false;
+    INFO("last: " << last_call.load());
+    CHECK(calls.load() == 0);
+  });
+}
+
+TEST_CASE("the hooks see what they are meant to see", "[realtime]") {
+  calls = 0;
+  watching = true;
+  void* volatile memory = std::malloc(8);
+  std::free(memory);
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  watching = false;
+  CHECK(calls.load() == 3);
+}
+
+namespace {
+
+/// Whether `call` comes back in a child that the kernel kills at its first system call other than read, write and exit.
+template <class Call>
+bool stays_in_user_space(const Call& call) {
+  constexpr int without_the_mode = 77;
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT) != 0) _exit(without_the_mode);
+    call();
+    syscall(SYS_exit, 0);
+  }
+  int how = 0;
+  REQUIRE(waitpid(child, &how, 0) == child);
+  REQUIRE_FALSE((WIFEXITED(how) && WEXITSTATUS(how) == without_the_mode));
+  return WIFEXITED(how);
+}
+
+}  // namespace
+
+TEST_CASE("after reserve no verb calls the system", "[realtime]") {
+  every_verb<float, float>([](const std::string& name, const auto& op, const auto& call) {
+    INFO(name);
+    context ctx;
+    ctx.reserve(scratch_bytes(op));
+    CHECK(stays_in_user_space([&] { call(ctx); }));
+  });
+  // And the watch sees one.
+  CHECK_FALSE(stays_in_user_space([] { syscall(SYS_getppid); }));
+}
+
+#endif
+
+TEST_CASE("a caller's buffer that is too small is refused before anything is written", "[realtime]") {
+  arguments<float, float> a;
+  alignas(64) std::byte small[64];
+  context ctx{std::span<std::byte>(small)};
+  for (float& x : a.o.flat()) x = 7;
+  CHECK_THROWS_AS(forward(a.dual, {}, a.o, {}, ctx), std::invalid_argument);
+  for (const float x : a.o.flat()) REQUIRE(x == 7);
+}
+
+TEST_CASE("prechecked verbs are noexcept", "[realtime]") {
+  arguments<float, float> a;
+  const state<float> kept{.initial = a.pool, .final = a.pool};
+  context ctx;
+  STATIC_REQUIRE(noexcept(check(a.dual, kept, a.o)));
+  STATIC_REQUIRE(noexcept(scratch_bytes(a.dual)));
+  STATIC_REQUIRE(noexcept(step(prechecked, a.dual, kept, a.o, {}, ctx)));
+  STATIC_REQUIRE(noexcept(forward(prechecked, a.dual, kept, a.o, {}, ctx)));
+  STATIC_REQUIRE(noexcept(step(prechecked, a.attend, a.remembered, a.o, {}, ctx)));
+  STATIC_REQUIRE(noexcept(forward(prechecked, a.look, {}, a.o, {}, ctx)));
+  STATIC_REQUIRE(noexcept(step(prechecked, a.scan, {}, a.y, {}, ctx)));
+  STATIC_REQUIRE(noexcept(forward(prechecked, a.soft, a.softened, {}, ctx)));
+}
