@@ -39,12 +39,24 @@ struct dense_kernel {
   }
 };
 
-/// C = A B on and below the diagonal; whole tiles, so some of the elements above it too.
+/// C = A B on and below the diagonal; vectors of a tile's rows that lie above it altogether are left out.
 template <class T, class A, class Finish, class Arch>
-struct lower_kernel : dense_kernel<T, A, Finish> {
+struct lower_kernel {
+  dense_kernel<T, A, Finish> dense;
+
   static OGIVE_INLINE index_t first_row(index_t j) noexcept {
     constexpr auto rows = static_cast<index_t>(shape_of<T, Arch>::rows);
     return j / rows * rows;
+  }
+
+  template <class Tile>
+  OGIVE_INLINE void run(index_t i, index_t j, const typename Tile::cols& cols) const noexcept {
+    if constexpr (Tile::vectors > 1) {
+      using narrow = typename Tile::template narrower<Tile::vectors - 1>;
+      const index_t last_vector = j + static_cast<index_t>(Tile::vectors - 1) * simd::width<T, Arch>;
+      if (i + Tile::rows <= last_vector) return run<narrow>(i, j, typename narrow::cols{cols.last});
+    }
+    dense.template run<Tile>(i, j, cols);
   }
 };
 
@@ -127,14 +139,14 @@ OGIVE_INLINE void gemm_atb(index_t m, index_t n, index_t k, detail::given<T> a, 
 /// Elements of scratch that gemm_abt and gemm_abt_lower want: B turned round.
 template <class T, class Arch = simd::default_arch>
 constexpr index_t gemm_abt_scratch(index_t n, index_t k) noexcept {
-  return transposed_stride<T, Arch>(n) * k;
+  return padded_stride<T, Arch>(n) * k;
 }
 
 /// C ← A Bᵀ, A [m, k], B [n, k], with gemm_abt_scratch(n, k) elements of scratch.
 template <class Arch = simd::default_arch, class T, class Finish = overwrite>
 OGIVE_INLINE void gemm_abt(index_t m, index_t n, index_t k, detail::given<T> a, detail::given<T> b, panel<T> c,
                            std::type_identity_t<T>* scratch, const Finish& finish = {}) noexcept {
-  const panel<T> bt{scratch, transposed_stride<T, Arch>(n)};
+  const panel<T> bt{scratch, padded_stride<T, Arch>(n)};
   transpose<Arch>(n, k, b, bt);
   gemm_ab<Arch>(m, n, k, a, bt, c, finish);
 }
@@ -144,7 +156,7 @@ template <class Arch = simd::default_arch, class T, class Finish = overwrite>
 OGIVE_INLINE void gemm_abt_lower(index_t m, index_t n, index_t k, detail::given<T> a, detail::given<T> b, panel<T> c,
                                  std::type_identity_t<T>* scratch, const Finish& finish = {}) noexcept {
   using A = detail::left<T, index_t, detail::one>;
-  const panel<T> bt{scratch, transposed_stride<T, Arch>(n)};
+  const panel<T> bt{scratch, padded_stride<T, Arch>(n)};
   transpose<Arch>(n, k, b, bt);
   detail::sweep<T, Arch>(m, n < m ? n : m,
                          detail::lower_kernel<T, A, Finish, Arch>{{k, A{a.data, a.stride, {}}, bt, c, finish}});

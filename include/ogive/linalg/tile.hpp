@@ -152,6 +152,11 @@ struct tile {
   using all = std::make_index_sequence<R * N>;
   using across = std::make_index_sequence<N>;
   using down = std::make_index_sequence<R>;
+  template <std::size_t M>
+  using narrower = tile<T, Arch, R, M, false>;  // without the last vectors
+
+  static constexpr index_t rows = R;
+  static constexpr std::size_t vectors = N;
 
   vec sum[R * N];  // indexed by constants only, so that it lives in registers
   vec b[N];

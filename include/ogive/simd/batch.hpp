@@ -12,6 +12,7 @@
 #include <xsimd/xsimd.hpp>
 
 #include <type_traits>
+#include <utility>
 
 namespace ogive {
 inline namespace OGIVE_ABI {
@@ -294,6 +295,19 @@ OGIVE_INLINE T halve(const batch<T, Arch>& x, Operation combine) noexcept {
   return lane[0];
 }
 
+// By pack expansion: indices that the compiler knows keep the registers of an array out of memory.
+template <class T, class Arch, std::size_t... I>
+OGIVE_INLINE batch<T, Arch> sum_registers(const batch<T, Arch>* x, std::index_sequence<I...>) noexcept {
+  const typename batch<T, Arch>::register_type r[] = {x[I]...};
+  return native::sum_all(r);
+}
+template <class T, class Arch, std::size_t... I>
+OGIVE_INLINE void transpose_registers(batch<T, Arch>* x, std::index_sequence<I...>) noexcept {
+  typename batch<T, Arch>::register_type r[] = {x[I]...};
+  native::transpose(r);
+  ((x[I] = r[I]), ...);
+}
+
 }  // namespace detail
 
 /// The sum of the lanes, by the halving tree (lane i + lane i + W/2, …): the same bits from every compiler.
@@ -311,14 +325,29 @@ OGIVE_INLINE T reduce_add(const batch<T, Arch>& x) noexcept {
 template <class T, class Arch>
 OGIVE_INLINE batch<T, Arch> reduce_add_all(const batch<T, Arch>* x) noexcept {
   using register_type = typename batch<T, Arch>::register_type;
+  constexpr std::size_t W = batch<T, Arch>::size;
   if constexpr (requires(const register_type* r) { native::sum_all(r); }) {
-    register_type r[batch<T, Arch>::size];
-    for (std::size_t i = 0; i < batch<T, Arch>::size; ++i) r[i] = x[i];
-    return native::sum_all(r);
+    return detail::sum_registers(x, std::make_index_sequence<W>{});
   } else {
-    alignas(64) T sums[batch<T, Arch>::size];
-    for (std::size_t i = 0; i < batch<T, Arch>::size; ++i) sums[i] = simd::reduce_add(x[i]);
+    alignas(64) T sums[W];
+    for (std::size_t i = 0; i < W; ++i) sums[i] = simd::reduce_add(x[i]);
     return batch<T, Arch>::load_aligned(sums);
+  }
+}
+
+/// Lane j of x[i] and lane i of x[j] change places, for `width` batches.
+template <class T, class Arch>
+OGIVE_INLINE void transpose(batch<T, Arch>* x) noexcept {
+  using register_type = typename batch<T, Arch>::register_type;
+  constexpr std::size_t W = batch<T, Arch>::size;
+  if constexpr (requires(register_type * r) { native::transpose(r); }) {
+    detail::transpose_registers(x, std::make_index_sequence<W>{});
+  } else {
+    alignas(64) T lane[W][W], turned[W][W];
+    for (std::size_t i = 0; i < W; ++i) x[i].store_aligned(lane[i]);
+    for (std::size_t i = 0; i < W; ++i)
+      for (std::size_t j = 0; j < W; ++j) turned[j][i] = lane[i][j];
+    for (std::size_t i = 0; i < W; ++i) x[i] = batch<T, Arch>::load_unaligned(turned[i]);
   }
 }
 

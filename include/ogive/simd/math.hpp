@@ -243,7 +243,13 @@ OGIVE_INLINE batch<T, Arch> log1p(const batch<T, Arch>& x) noexcept {
 /// ln(1 + eˣ), to full relative accuracy where it falls like eˣ; x for large x. Error 1.8 / 1.9.
 template <class T, class Arch>
 OGIVE_INLINE batch<T, Arch> softplus(const batch<T, Arch>& x) noexcept {
-  return simd::max(batch<T, Arch>(T(0)), x) + simd::log1p(simd::exp(-simd::abs(x)));
+  using V = batch<T, Arch>;
+  const V one(T(1));
+  const V e = simd::exp(-simd::abs(x));
+  // 1 + e lies in [1, 2]: from √2 on it is 2 (1 + f).
+  const auto upper = e > V(T(2) * detail::math<T>::root_half - T(1));
+  const V f = simd::select(upper, (e - one) * V(T(0.5)), e);
+  return simd::max(V(T(0)), x) + detail::log_of(simd::select(upper, one, V(T(0))), f);
 }
 
 /// 1 / (1 + e⁻ˣ). Error 2.4 / 2.4.

@@ -21,6 +21,7 @@ none fnma(none&, none&, none&);
 none scale2(none&, none&);
 none sum(none&);
 none sum_all(const none*);
+void transpose(none*);
 
 /// How the first lanes of a register of `Bytes` bytes are read and written. The portable twin copies; a specialisation
 /// has a mask. Both touch no byte past `count` elements, and lanes that are not read are 0.
@@ -136,6 +137,114 @@ OGIVE_INLINE __m512 sum_all(const __m512* x) noexcept {
   const __m512 bd = _mm512_add_ps(_mm512_shuffle_ps(b, d, 0x44), _mm512_shuffle_ps(b, d, 0xee));
   const __m512 low = _mm512_unpacklo_ps(ac, bd), high = _mm512_unpackhi_ps(ac, bd);
   return _mm512_add_ps(_mm512_shuffle_ps(low, high, 0x44), _mm512_shuffle_ps(low, high, 0xee));
+}
+#endif
+
+// ---- W rows of W lanes, turned round in place
+// ------------------------------------------------------------------------
+#if defined(__SSE2__)
+OGIVE_INLINE void transpose(__m128d* x) noexcept {
+  const __m128d low = _mm_unpacklo_pd(x[0], x[1]);
+  x[1] = _mm_unpackhi_pd(x[0], x[1]);
+  x[0] = low;
+}
+OGIVE_INLINE void transpose(__m128* x) noexcept {
+  const __m128 ab = _mm_unpacklo_ps(x[0], x[1]), AB = _mm_unpackhi_ps(x[0], x[1]);
+  const __m128 cd = _mm_unpacklo_ps(x[2], x[3]), CD = _mm_unpackhi_ps(x[2], x[3]);
+  x[0] = _mm_shuffle_ps(ab, cd, 0x44);
+  x[1] = _mm_shuffle_ps(ab, cd, 0xee);
+  x[2] = _mm_shuffle_ps(AB, CD, 0x44);
+  x[3] = _mm_shuffle_ps(AB, CD, 0xee);
+}
+#endif
+#if defined(__AVX__)
+/// 4 × 4 inside each 128-bit lane of x[0], x[1], x[2], x[3].
+OGIVE_INLINE void transpose_lanes(__m256* x) noexcept {
+  const __m256 ab = _mm256_unpacklo_ps(x[0], x[1]), AB = _mm256_unpackhi_ps(x[0], x[1]);
+  const __m256 cd = _mm256_unpacklo_ps(x[2], x[3]), CD = _mm256_unpackhi_ps(x[2], x[3]);
+  x[0] = _mm256_shuffle_ps(ab, cd, 0x44);
+  x[1] = _mm256_shuffle_ps(ab, cd, 0xee);
+  x[2] = _mm256_shuffle_ps(AB, CD, 0x44);
+  x[3] = _mm256_shuffle_ps(AB, CD, 0xee);
+}
+OGIVE_INLINE void transpose_lanes(__m256d* x) noexcept {
+  const __m256d low = _mm256_unpacklo_pd(x[0], x[1]);
+  x[1] = _mm256_unpackhi_pd(x[0], x[1]);
+  x[0] = low;
+}
+OGIVE_INLINE void swap_halves(__m256& a, __m256& b) noexcept {
+  const __m256 low = _mm256_permute2f128_ps(a, b, 0x20);
+  b = _mm256_permute2f128_ps(a, b, 0x31);
+  a = low;
+}
+OGIVE_INLINE void swap_halves(__m256d& a, __m256d& b) noexcept {
+  const __m256d low = _mm256_permute2f128_pd(a, b, 0x20);
+  b = _mm256_permute2f128_pd(a, b, 0x31);
+  a = low;
+}
+OGIVE_INLINE void transpose(__m256d* x) noexcept {
+  transpose_lanes(x);
+  transpose_lanes(x + 2);
+  swap_halves(x[0], x[2]);
+  swap_halves(x[1], x[3]);
+}
+OGIVE_INLINE void transpose(__m256* x) noexcept {
+  transpose_lanes(x);
+  transpose_lanes(x + 4);
+  swap_halves(x[0], x[4]);
+  swap_halves(x[1], x[5]);
+  swap_halves(x[2], x[6]);
+  swap_halves(x[3], x[7]);
+}
+#endif
+#if defined(__AVX512F__)
+OGIVE_INLINE void transpose_lanes(__m512* x) noexcept {
+  const __m512 ab = _mm512_unpacklo_ps(x[0], x[1]), AB = _mm512_unpackhi_ps(x[0], x[1]);
+  const __m512 cd = _mm512_unpacklo_ps(x[2], x[3]), CD = _mm512_unpackhi_ps(x[2], x[3]);
+  x[0] = _mm512_shuffle_ps(ab, cd, 0x44);
+  x[1] = _mm512_shuffle_ps(ab, cd, 0xee);
+  x[2] = _mm512_shuffle_ps(AB, CD, 0x44);
+  x[3] = _mm512_shuffle_ps(AB, CD, 0xee);
+}
+OGIVE_INLINE void transpose_lanes(__m512d* x) noexcept {
+  const __m512d low = _mm512_unpacklo_pd(x[0], x[1]);
+  x[1] = _mm512_unpackhi_pd(x[0], x[1]);
+  x[0] = low;
+}
+/// 4 × 4 blocks of 128 bits.
+OGIVE_INLINE void transpose_quarters(__m512& a, __m512& b, __m512& c, __m512& d) noexcept {
+  const __m512 ab = _mm512_shuffle_f32x4(a, b, 0x88), AB = _mm512_shuffle_f32x4(a, b, 0xdd);
+  const __m512 cd = _mm512_shuffle_f32x4(c, d, 0x88), CD = _mm512_shuffle_f32x4(c, d, 0xdd);
+  a = _mm512_shuffle_f32x4(ab, cd, 0x88);
+  b = _mm512_shuffle_f32x4(AB, CD, 0x88);
+  c = _mm512_shuffle_f32x4(ab, cd, 0xdd);
+  d = _mm512_shuffle_f32x4(AB, CD, 0xdd);
+}
+OGIVE_INLINE void transpose_quarters(__m512d& a, __m512d& b, __m512d& c, __m512d& d) noexcept {
+  const __m512d ab = _mm512_shuffle_f64x2(a, b, 0x88), AB = _mm512_shuffle_f64x2(a, b, 0xdd);
+  const __m512d cd = _mm512_shuffle_f64x2(c, d, 0x88), CD = _mm512_shuffle_f64x2(c, d, 0xdd);
+  a = _mm512_shuffle_f64x2(ab, cd, 0x88);
+  b = _mm512_shuffle_f64x2(AB, CD, 0x88);
+  c = _mm512_shuffle_f64x2(ab, cd, 0xdd);
+  d = _mm512_shuffle_f64x2(AB, CD, 0xdd);
+}
+OGIVE_INLINE void transpose(__m512d* x) noexcept {
+  transpose_lanes(x);
+  transpose_lanes(x + 2);
+  transpose_lanes(x + 4);
+  transpose_lanes(x + 6);
+  transpose_quarters(x[0], x[2], x[4], x[6]);
+  transpose_quarters(x[1], x[3], x[5], x[7]);
+}
+OGIVE_INLINE void transpose(__m512* x) noexcept {
+  transpose_lanes(x);
+  transpose_lanes(x + 4);
+  transpose_lanes(x + 8);
+  transpose_lanes(x + 12);
+  transpose_quarters(x[0], x[4], x[8], x[12]);
+  transpose_quarters(x[1], x[5], x[9], x[13]);
+  transpose_quarters(x[2], x[6], x[10], x[14]);
+  transpose_quarters(x[3], x[7], x[11], x[15]);
 }
 #endif
 
