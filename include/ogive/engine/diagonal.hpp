@@ -41,12 +41,12 @@ struct diagonal_pool {
     pool.native = std::is_same_v<Number, Acc> && x.stride(2) == 1;
     pool.load = [](const void* from, index_t offset, const shape<2>& extents, const shape<2>& steps, Acc* panel,
                    index_t row) noexcept {
-      load_rows(view<const Real, 2>(static_cast<const Real*>(from) + offset, extents, steps), panel, row);
+      load_tile(view<const Real, 2>(static_cast<const Real*>(from) + offset, extents, steps), panel, row);
     };
     if constexpr (!std::is_const_v<X>) {
       pool.store = [](const void* to, index_t offset, const shape<2>& extents, const shape<2>& steps,
                       const Acc* panel, index_t row) noexcept {
-        store_rows(panel, row, view<Real, 2>(static_cast<Real*>(const_cast<void*>(to)) + offset, extents, steps));
+        store_tile(panel, row, view<Real, 2>(static_cast<Real*>(const_cast<void*>(to)) + offset, extents, steps));
       };
     }
     return pool;
@@ -58,6 +58,12 @@ struct diagonal_pool {
     return static_cast<const Acc*>(data) + offset(slot, channel);
   }
 };
+
+/// Room for `count` numbers in whole vectors.
+template <class Acc>
+constexpr index_t whole_vectors(index_t count) noexcept {
+  return (count + simd::width<Acc> - 1) / simd::width<Acc> * simd::width<Acc>;
+}
 
 /// How a call is cut up: a function of shape and verb.
 struct diagonal_plan {
@@ -81,13 +87,13 @@ struct diagonal_plan {
     p.planes = complex ? 2 : 1;
     p.factored = !complex && run > 0 && (run == n.channels || run % W == 0);
     p.brief = brief_allowed && p.factored && 2 * n.states >= W;
-    p.shared_row = padded<Acc>(n.states);
+    p.shared_row = whole_vectors<Acc>(n.states);
     p.row = W;
     if (p.factored) {
       // Two cache lines of channels keep the panels of a tile in the first-level cache; a few tokens fit there with
       // more, and pay for each task.
       const index_t wished = p.brief && n.length <= few * sequences ? 16 * line : std::max(2 * line, W);
-      p.row = run <= wished ? padded<Acc>(run) : run % wished == 0 || run == n.channels ? wished : W;
+      p.row = run <= wished ? whole_vectors<Acc>(run) : run % wished == 0 || run == n.channels ? wished : W;
       p.tokens = 32;
     } else {
       p.tokens = std::clamp<index_t>(2048 / std::max<index_t>(1, n.states * p.planes * W), 1, 32);
@@ -184,7 +190,7 @@ class diagonal_task {
     }
   }
 
-  /// The hooks of one tile, around a sweep that adds to y.
+  /// The hooks of one tile, around a sweep that fills y.
   template <class Sweep>
   void tile(index_t position, index_t count, const Sweep& sweep) noexcept {
     diagonal_tile at = at_;
@@ -193,7 +199,6 @@ class diagonal_task {
     at.count = count;
     at.live = std::clamp<index_t>(live_ - position, 0, count);
     p_.hooks.load(p_.hooks.bound, at, s_.panels);
-    zero_rows(s_.panels.y, plan_.row, count, padded<Acc>(at.channels));
     sweep(at);
     p_.hooks.store(p_.hooks.bound, at, s_.panels);
   }
@@ -216,6 +221,10 @@ class diagonal_task {
   void factored(const diagonal_tile& at) noexcept {
     const diagonal_panels<Acc>& panels = s_.panels;
     const vector log2_e(Acc(1.4426950408889634074L));
+    diagonal_ahead ahead = p_.hooks.ahead(p_.hooks.bound, at);
+    for (const char*& row : ahead.row) {
+      if (row == nullptr) row = reinterpret_cast<const char*>(panels.y);  // an address that costs nothing to ask for
+    }
     for (index_t v = 0; v < at.channels; v += W) {
       const vector most = simd::load<Arch>(s_.largest_delta + v);
       for (index_t t = 0; t < at.count; ++t) {
@@ -225,7 +234,8 @@ class diagonal_task {
       }
       sweep_factored<Arch>(factored_sweep<Acc>{at.count, p_.n.states, plan_.row, panels.delta + v, panels.x + v,
                                                panels.B, panels.C, panels.shared_row, panels.A + v, s_.h + v,
-                                               panels.y + v});
+                                               panels.y + v, ahead});
+      for (int i = 0; i < diagonal_ahead::streams; ++i) ahead.row[i] += W * ahead.element[i];
     }
   }
 
@@ -240,7 +250,7 @@ class diagonal_task {
   void load_rates() noexcept {
     load_turned(p_.A, p_.A.offset(0, at_.channel), s_.A);
     if (!plan_.factored) return;
-    for (index_t v = 0; v < padded<Acc>(at_.channels); v += W) {
+    for (index_t v = 0; v < whole_vectors<Acc>(at_.channels); v += W) {
       vector largest(Acc(0));
       for (index_t n = 0; n < p_.n.states; ++n) {
         Acc* A = s_.A + n * plan_.row + v;
@@ -257,7 +267,7 @@ class diagonal_task {
     if (from_ >= 0) {
       load_turned(p_.initial, p_.initial.offset(from_, at_.channel), s_.h);
     } else {
-      zero_rows(s_.h, plan_.row, p_.n.states * plan_.planes, padded<Acc>(at_.channels));
+      zero_tile(s_.h, plan_.row, 0, p_.n.states * plan_.planes, at_.channels);
     }
   }
   void store_state() noexcept {
@@ -295,14 +305,14 @@ class diagonal_task {
     if (from_ >= 0) {
       fetch(p_.initial, from_, s_.h, w.from, w.from_stride);
     } else {
-      zero_rows(s_.h, 0, 1, plan_.shared_row);
+      zero_tile(s_.h, 0, 0, 1, plan_.shared_row);
       w.from = s_.h;
     }
     const bool native = to_ >= 0 && p_.final.native;
     w.to = native ? const_cast<Acc*>(p_.final.native_row(to_, at_.channel)) : s_.h;
     w.to_stride = native ? p_.final.strides[1] : plan_.shared_row;
     if (!native && from_ < 0) {
-      zero_rows(s_.h, plan_.shared_row, at_.channels, plan_.shared_row);
+      zero_tile(s_.h, plan_.shared_row, 0, at_.channels, plan_.shared_row);
       w.from_stride = plan_.shared_row;
     }
     tile(0, length_, [&](const diagonal_tile& at) noexcept {
@@ -355,6 +365,10 @@ struct diagonal_binding {
     return {this,
             [](const void* bound, const diagonal_tile& at, const diagonal_panels<Acc>& to) noexcept {
               static_cast<const diagonal_binding*>(bound)->op->load(at, to);
+            },
+            [](const void* bound, const diagonal_tile& at) noexcept {
+              const auto* self = static_cast<const diagonal_binding*>(bound);
+              return self->op->ahead(at, *self->y);
             },
             [](const void* bound, const diagonal_tile& at, const diagonal_panels<Acc>& to) noexcept {
               static_cast<const diagonal_binding*>(bound)->op->expand(at, to);

@@ -9,7 +9,7 @@
 #pragma once
 
 #include <ogive/core/check.hpp>
-#include <ogive/engine/rows.hpp>
+#include <ogive/engine/tiles.hpp>
 
 #include <concepts>
 
@@ -58,11 +58,31 @@ struct diagonal_panels {
   Acc* own;      ///< [states, planes, row], the operator's own
 };
 
+/// The rows of the next tile in the tensors that it reads and writes: rows of tokens are far apart in memory, often a
+/// page each, where no hardware prefetcher follows. The sweep asks for a cache line of each per token; a burst of
+/// requests would fill the line buffers and stall.
+struct diagonal_ahead {
+  static constexpr int streams = 4;
+  const char* row[streams] = {};
+  index_t step[streams] = {};     ///< bytes from token to token
+  index_t element[streams] = {};  ///< bytes from channel to channel
+
+  /// The tensor x [B, L, D], `at` being this tile. Left out where channels are no neighbours or no tile follows.
+  template <class X>
+  void follow(int stream, const view<X, 3>& x, const diagonal_tile& at) noexcept {
+    if (!x.present() || x.stride(2) != 1 || at.token + at.count >= x.extent(1)) return;
+    row[stream] = reinterpret_cast<const char*>(x.pointer(at.batch, at.token + at.count, at.channel));
+    step[stream] = x.stride(1) * static_cast<index_t>(sizeof(X));
+    element[stream] = static_cast<index_t>(sizeof(X));
+  }
+};
+
 /// The hooks of an operator that is bound to its output.
 template <class Acc>
 struct diagonal_hooks {
   const void* bound;
   void (*load)(const void* bound, const diagonal_tile& at, const diagonal_panels<Acc>& to) noexcept;
+  diagonal_ahead (*ahead)(const void* bound, const diagonal_tile& at) noexcept;
   void (*expand)(const void* bound, const diagonal_tile& at, const diagonal_panels<Acc>& to) noexcept;
   void (*store)(const void* bound, const diagonal_tile& at, const diagonal_panels<Acc>& from) noexcept;
 };
@@ -73,8 +93,8 @@ struct diagonal_hooks {
 /// - `extents()`, `offsets`, `lengths`, `rates()` (A, [D, N]), `check_fields(checker&)`,
 ///   `check_written(checker&, name, view)`, which keeps a written view apart from the inputs;
 /// - `shared_run()`: from every multiple of it on so many channels share B and C, 0 where operands are not factored;
-/// - the members `load(at, panels)` (δ and x, and B and C where factored), `expand(at, panels)` (a, b, c) and
-///   `store(at, panels, y)`, for both accumulators.
+/// - the members `load(at, panels)` (δ and x, and B and C where factored), `expand(at, panels)` (a, b, c),
+///   `store(at, panels, y)`, for both accumulators, and `ahead(at, y)`.
 template <class Op>
 concept diagonal_operator = requires(const Op& op) {
   typename Op::scalar;

@@ -16,7 +16,7 @@ template <class Acc>
 inline constexpr Acc largest_rate = sizeof(Acc) == 4 ? Acc(0x1p40) : Acc(0x1p100);
 
 /// Factored operands, for one vector of channels: pointers are to its first lane, rows `row` apart.
-///   h_t = 2^(δ_t A) h_{t-1} + x_t B_t,   y_t += C_t · h_t          δ in units of ln 2
+///   h_t = 2^(δ_t A) h_{t-1} + x_t B_t,   y_t = C_t · h_t          δ in units of ln 2; at least one state
 template <class Acc>
 struct factored_sweep {
   index_t tokens;
@@ -30,6 +30,7 @@ struct factored_sweep {
   const Acc* A;
   Acc* h;
   Acc* y;
+  diagonal_ahead ahead;
 };
 
 /// `Block` states from n on.
@@ -45,7 +46,14 @@ OGIVE_INLINE void sweep_factored_block(const factored_sweep<Acc>& w, index_t n) 
     const vector x = simd::load<Arch>(w.x + t * w.row);
     const Acc* B = w.B + t * w.shared_row + n;
     const Acc* C = w.C + t * w.shared_row + n;
-    vector y = simd::load<Arch>(w.y + t * w.row);
+    vector y(Acc(0));
+    if (n == 0) {
+      unroll<diagonal_ahead::streams>([&](auto i) __attribute__((always_inline)) {
+        __builtin_prefetch(w.ahead.row[i] + t * w.ahead.step[i]);
+      });
+    } else {
+      y = simd::load<Arch>(w.y + t * w.row);
+    }
     unroll<Block>([&](auto i) __attribute__((always_inline)) {
       const vector a = simd::exp2_product(delta, simd::load<Arch>(A + i * w.row));
       h[i] = simd::fma(a, h[i], x * vector(B[i]));
@@ -98,47 +106,79 @@ struct state_sweep {
   index_t to_stride;
 };
 
-template <class Arch, class Acc>
-OGIVE_NOINLINE void sweep_states(const state_sweep<Acc>& w) noexcept {
+/// Token t of `Rows` channels from `channel` on: sums[i] holds the products C ⊙ h of channel i, still by lanes.
+template <int Rows, bool Writes, class Arch, class Acc>
+OGIVE_INLINE void sweep_states_rows(const state_sweep<Acc>& w, index_t t, index_t channel,
+                                    simd::batch<Acc, Arch>* sums) noexcept {
   using vector = simd::batch<Acc, Arch>;
   constexpr index_t W = simd::width<Acc, Arch>;
-  const index_t whole = w.states / W * W;
-  const simd::lanes<Acc, Arch> tail(w.states - whole);
-  vector sums[simd::batch<Acc, Arch>::size];
-  for (index_t first = 0; first < w.channels; first += W) {
-    const index_t count = std::min(W, w.channels - first);
-    for (index_t i = count; i < W; ++i) sums[i] = vector(Acc(0));
-    for (index_t t = 0; t < w.tokens; ++t) {
-      const Acc* B = w.B + t * w.shared_row;
-      const Acc* C = w.C + t * w.shared_row;
-      const bool writes = t < w.live;
-      for (index_t i = 0; i < count; ++i) {
-        const index_t channel = first + i;
-        const vector delta(w.delta[t * w.row + channel]);
-        const vector x(w.x[t * w.row + channel]);
-        const Acc* A = w.A + channel * w.A_stride;
-        const Acc* from = t == 0 ? w.from + channel * w.from_stride : w.to + channel * w.to_stride;
-        Acc* to = w.to + channel * w.to_stride;
-        const auto advance = [&](const vector& rate, const vector& h, index_t n) __attribute__((always_inline)) {
-          if (!writes) return h;
-          return simd::fma(simd::exp2_product<true>(delta, rate), h, x * simd::load<Arch>(B + n));
-        };
-        vector sum(Acc(0));
-        for (index_t n = 0; n < whole; n += W) {
-          const vector h = advance(simd::load<Arch>(A + n), simd::load<Arch>(from + n), n);
-          simd::store(to + n, h);
-          sum = simd::fma(simd::load<Arch>(C + n), h, sum);
-        }
-        if (whole < w.states) {
-          const vector h = advance(simd::load(A + whole, tail), simd::load(from + whole, tail), whole);
-          simd::store(to + whole, h, tail);
-          sum = simd::fma(simd::load<Arch>(C + whole), h, sum);
-        }
-        sums[i] = sum;
+  const Acc* B = w.B + t * w.shared_row;
+  const Acc* C = w.C + t * w.shared_row;
+  const Acc* A = w.A + channel * w.A_stride;
+  const index_t from_stride = t == 0 ? w.from_stride : w.to_stride;
+  const Acc* from = (t == 0 ? w.from : w.to) + channel * from_stride;
+  Acc* to = w.to + channel * w.to_stride;
+  vector delta[Rows];
+  vector x[Rows];
+  vector sum[Rows];
+  unroll<Rows>([&](auto i) __attribute__((always_inline)) {
+    delta[i] = vector(w.delta[t * w.row + channel + i]);
+    x[i] = vector(w.x[t * w.row + channel + i]);
+    sum[i] = vector(Acc(0));
+  });
+  const auto vectors = [&](index_t n, const auto& load, const auto& store) __attribute__((always_inline)) {
+    const vector B_n = simd::load<Arch>(B + n);
+    const vector C_n = simd::load<Arch>(C + n);
+    unroll<Rows>([&](auto i) __attribute__((always_inline)) {
+      vector h = load(from + i * from_stride + n);
+      if constexpr (Writes) {
+        h = simd::fma(simd::exp2_product<true>(delta[i], load(A + i * w.A_stride + n)), h, x[i] * B_n);
       }
-      simd::store(w.y + t * w.row + first, simd::reduce_add_all(sums));
+      store(to + i * w.to_stride + n, h);
+      sum[i] = simd::fma(C_n, h, sum[i]);
+    });
+  };
+  const index_t whole = w.states / W * W;
+  for (index_t n = 0; n < whole; n += W) {
+    vectors(
+        n, [](const Acc* p) __attribute__((always_inline)) { return simd::load<Arch>(p); },
+        [](Acc* p, const vector& v) __attribute__((always_inline)) { simd::store(p, v); });
+  }
+  if (whole < w.states) {
+    const simd::lanes<Acc, Arch> tail(w.states - whole);
+    vectors(
+        whole, [&](const Acc* p) __attribute__((always_inline)) { return simd::load(p, tail); },
+        [&](Acc* p, const vector& v) __attribute__((always_inline)) { simd::store(p, v, tail); });
+  }
+  unroll<Rows>([&](auto i) __attribute__((always_inline)) { sums[i] = sum[i]; });
+}
+
+template <bool Writes, class Arch, class Acc>
+OGIVE_INLINE void sweep_states_token(const state_sweep<Acc>& w, index_t t) noexcept {
+  using vector = simd::batch<Acc, Arch>;
+  constexpr index_t W = simd::width<Acc, Arch>;
+  constexpr int rows = W < 4 ? static_cast<int>(W) : 4;
+  vector sums[vector::size];
+  index_t channel = 0;
+  for (; channel + W <= w.channels; channel += W) {
+    for (index_t i = 0; i < W; i += rows) sweep_states_rows<rows, Writes, Arch>(w, t, channel + i, sums + i);
+    simd::store(w.y + t * w.row + channel, simd::reduce_add_all(sums));
+  }
+  if (channel == w.channels) return;
+  for (index_t i = 0; i < W; ++i) {
+    if (channel + i < w.channels) {
+      sweep_states_rows<1, Writes, Arch>(w, t, channel + i, sums + i);
+    } else {
+      sums[i] = vector(Acc(0));
     }
   }
+  simd::store(w.y + t * w.row + channel, simd::reduce_add_all(sums));
+}
+
+template <class Arch, class Acc>
+OGIVE_NOINLINE void sweep_states(const state_sweep<Acc>& w) noexcept {
+  for (index_t t = 0; t < w.live; ++t) sweep_states_token<true, Arch>(w, t);
+  for (index_t t = w.live; t < w.tokens; ++t) sweep_states_token<false, Arch>(w, t);
 }
 
 /// Expanded operands, one vector of channels: a, b, c [tokens, states, planes, W], h [states, planes, W].
@@ -163,7 +203,7 @@ OGIVE_INLINE void sweep_expanded_block(const expanded_sweep<Acc>& w, index_t n) 
   unroll<Block * planes>([&](auto i) __attribute__((always_inline)) { h[i] = simd::load<Arch>(state + i * W); });
   for (index_t t = 0; t < w.tokens; ++t) {
     const index_t at = (t * w.states + n) * planes * W;
-    vector y = simd::load<Arch>(w.y + t * W);
+    vector y = n == 0 ? vector(Acc(0)) : simd::load<Arch>(w.y + t * W);
     unroll<Block>([&](auto i) __attribute__((always_inline)) {
       const index_t part = at + i * planes * W;
       if constexpr (Complex) {

@@ -91,30 +91,33 @@ struct selective_scan {
   /// δ = d and x = d u; B and C where their groups are shared.
   template <class Acc>
   void load(const diagonal_tile& at, const diagonal_panels<Acc>& to) const noexcept {
-    constexpr index_t W = simd::width<Acc>;
     using vector = simd::batch<Acc>;
-    const index_t columns = detail::padded<Acc>(at.channels);
-    detail::load_rows(block(u, at, at.live), to.x, to.row);
-    detail::load_rows(block(dt, at, at.live), to.delta, to.row);
-    detail::zero_rows(to.x + at.live * to.row, to.row, at.count - at.live, columns);
-    detail::zero_rows(to.delta + at.live * to.row, to.row, at.count - at.live, columns);
-    for (index_t i = 0; i < at.channels; i += W) {
-      const vector bias = channel_numbers<Acc>(dt_bias, at, i);
-      for (index_t t = 0; t < at.live; ++t) {
-        Acc* delta = to.delta + t * to.row + i;
-        Acc* x = to.x + t * to.row + i;
-        vector d = simd::load(delta) + bias;
-        if (dt_softplus) d = simd::softplus(d);
-        simd::store(delta, d);
-        simd::store(x, d * simd::load(x));
-      }
-    }
+    vector bias(Acc(0));
+    detail::load_tile(block(dt, at, at.live), to.delta, to.row, [&](vector d, index_t t, index_t i) noexcept {
+      if (t == 0) bias = channel_numbers<Acc>(dt_bias, at, i);
+      d = d + bias;
+      return dt_softplus ? simd::softplus(d) : d;
+    });
+    detail::load_tile(block(u, at, at.live), to.x, to.row, [&](const vector& v, index_t t, index_t i) noexcept {
+      return v * simd::load(to.delta + t * to.row + i);
+    });
+    detail::zero_tile(to.x, to.row, at.live, at.count, at.channels);
+    detail::zero_tile(to.delta, to.row, at.live, at.count, at.channels);
     if constexpr (!complex) {
       if (!to.factored) return;
-      detail::load_rows(group(B, at, at.live), to.B, to.shared_row);
-      detail::zero_rows(to.B + at.live * to.shared_row, to.shared_row, at.count - at.live, to.shared_row);
-      detail::load_rows(group(C, at, at.count), to.C, to.shared_row);
+      detail::load_tile(group(B, at, at.live), to.B, to.shared_row);
+      detail::zero_tile(to.B, to.shared_row, at.live, at.count, to.states);
+      detail::load_tile(group(C, at, at.count), to.C, to.shared_row);
     }
+  }
+
+  diagonal_ahead ahead(const diagonal_tile& at, const view<T, 3>& y) const noexcept {
+    diagonal_ahead next;
+    next.follow(0, u, at);
+    next.follow(1, dt, at);
+    next.follow(2, y, at);
+    next.follow(3, z, at);
+    return next;
   }
 
   /// a = exp(d A); b = x B, or φ(d A) x B with φ(z) = (eᶻ − 1)/z for zero-order hold; c = C.
@@ -162,22 +165,22 @@ struct selective_scan {
 
   template <class Acc>
   void store(const diagonal_tile& at, const diagonal_panels<Acc>& from, const view<T, 3>& y) const noexcept {
-    constexpr index_t W = simd::width<Acc>;
     using vector = simd::batch<Acc>;
-    if (D.present()) detail::load_rows(block(u, at, at.count), from.x, from.row);
-    if (z.present()) detail::load_rows(block(z, at, at.count), from.delta, from.row);
-    for (index_t i = 0; i < at.channels && (complex || D.present() || z.present()); i += W) {
-      const vector skip = channel_numbers<Acc>(D, at, i);
-      for (index_t t = 0; t < at.count; ++t) {
-        const index_t place = t * from.row + i;
-        vector out = simd::load(from.y + place);
-        if constexpr (complex) out = out + out;
-        if (D.present()) out = simd::fma(skip, simd::load(from.x + place), out);
-        if (z.present()) out = out * simd::silu(simd::load(from.delta + place));
-        simd::store(from.y + place, out);
-      }
+    const auto of_y = [&](index_t t, index_t i) noexcept { return from.y + t * from.row + i; };
+    if (D.present() || complex) {
+      vector skip(Acc(0));
+      detail::load_tile(block(u, at, at.count), from.y, from.row, [&](const vector& v, index_t t, index_t i) noexcept {
+        if (t == 0) skip = channel_numbers<Acc>(D, at, i);
+        const vector read = simd::load(of_y(t, i));
+        return simd::fma(skip, v, complex ? read + read : read);
+      });
     }
-    detail::store_rows(from.y, from.row, block(y, at, at.count));
+    if (z.present()) {
+      detail::load_tile(block(z, at, at.count), from.y, from.row, [&](const vector& v, index_t t, index_t i) noexcept {
+        return simd::load(of_y(t, i)) * simd::silu(v);
+      });
+    }
+    detail::store_tile(from.y, from.row, block(y, at, at.count));
   }
 
  private:
