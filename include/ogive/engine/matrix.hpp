@@ -531,7 +531,7 @@ matrix_problem<Acc> describe(const matrix_binding<Op>& bound, const State& st, f
   p.head_map = op.head_map;
   if constexpr (requires { op.normalise; }) {
     p.normalise = op.normalise;
-    p.bias = op.eps_at == eps_placement::each_key ? static_cast<Acc>(op.eps) : Acc(0);
+    p.bias = op.template quotient<Acc>().bias();
   }
   p.outputs = bound.o->present();
   p.how = how;

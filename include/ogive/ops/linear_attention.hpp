@@ -8,11 +8,10 @@
 // Katharopoulos et al., Transformers are RNNs, arXiv:2006.16236. Four rules for ε are in use: see eps_placement.
 #pragma once
 
+#include <ogive/engine/feature_rows.hpp>
 #include <ogive/engine/matrix.hpp>
-#include <ogive/maps/feature_map.hpp>
 
 #include <cmath>
-#include <limits>
 #include <optional>
 
 namespace ogive {
@@ -53,7 +52,7 @@ struct linear_attention {
             .heads = v.extent(2),
             .key_dim = features(map, k.extent(3)),
             .value_dim = v.extent(3),
-            .input_dim = std::is_same_v<Map, maps::identity> ? 0 : k.extent(3)};
+            .input_dim = detail::room_dim(map, k.extent(3))};
   }
 
   void check_fields(core::checker& ask) const noexcept {
@@ -80,60 +79,34 @@ struct linear_attention {
   const view<const T, 4>& value_rows() const noexcept { return v; }
 
   template <class Acc>
-  void load_q(const tokens& at, Acc* panel, index_t stride, Acc* room) const noexcept {
-    load_features(q, at, at.count, side::query, panel, stride, room);
+  void load_q(tokens at, Acc* panel, index_t stride, Acc* room) const noexcept {
+    at.live = at.count;  // padding reads too
+    detail::load_features(map, q, at, {.position = position, .which = side::query}, panel, stride, room);
   }
   template <class Acc>
   void load_k(const tokens& at, Acc* panel, index_t stride, Acc* room) const noexcept {
-    load_features(k, at, at.live, side::key, panel, stride, room);
-    clear_masked(at, panel, stride, detail::padded<Acc>(features(map, k.extent(3))));
+    detail::load_features(map, k, at, {.position = position, .which = side::key}, panel, stride, room);
+    detail::clear_masked(key_mask, at, panel, stride, detail::padded<Acc>(features(map, k.extent(3))));
   }
   template <class Acc>
   void load_v(const tokens& at, Acc* panel, index_t stride, Acc*, Acc*) const noexcept {
     detail::load_tokens(v, at, panel, stride);
-    clear_masked(at, panel, stride, detail::padded<Acc>(v.extent(3)));
+    detail::clear_masked(key_mask, at, panel, stride, detail::padded<Acc>(v.extent(3)));
   }
   template <class Acc>
   void store(const tokens& at, Acc* panel, index_t stride, const Acc* denominator, Acc* room,
              const view<T, 4>& o) const noexcept {
-    const Acc s = static_cast<Acc>(scale ? *scale : accum(1) / std::sqrt(static_cast<accum>(extents().key_dim)));
-    for (index_t i = 0; i < at.count; ++i) room[i] = denominator == nullptr ? s : reciprocal(denominator[i], s);
+    const detail::quotient<Acc> divide = quotient<Acc>();
+    for (index_t i = 0; i < at.count; ++i) room[i] = divide.factor(normalise ? denominator[i] : Acc(1));
     detail::change_rows(panel, stride, at.count, v.extent(3),
                         [&](index_t i, index_t, auto sum) noexcept { return decltype(sum)(room[i]) * sum; });
     detail::store_rows(panel, stride, detail::rows_of(o, at, at.count));
   }
 
- private:
-  /// 1/(φ(q)·z + ε), ε where its rule puts it (under each_key the engine has added it to z); 0 where the denominator is
-  /// 0 or subnormal, so that a quotient is never infinite by itself.
   template <class Acc>
-  Acc reciprocal(Acc sum, Acc s) const noexcept {
-    if (eps_at == eps_placement::sum) sum += static_cast<Acc>(eps);
-    if (eps_at == eps_placement::scaled_sum) sum += static_cast<Acc>(eps) / s;
-    return std::abs(sum) < std::numeric_limits<Acc>::min() ? Acc(0) : Acc(1) / sum;
-  }
-
-  template <class Acc>
-  void load_features(const view<const T, 4>& x, const tokens& at, index_t count, side which, Acc* panel, index_t stride,
-                     Acc* room) const noexcept {
-    const index_t d = x.extent(3), K = features(map, d);
-    if constexpr (std::is_same_v<Map, maps::identity>) {
-      detail::load_rows(detail::rows_of(x, at, count), panel, stride);
-    } else {
-      const index_t room_stride = detail::padded<Acc>(d);
-      detail::load_rows(detail::rows_of(x, at, count), room, room_stride);
-      apply_map<Acc>(map, view<const Acc, 2>(room, {count, d}, {room_stride, 1}),
-                     view<Acc, 2>(panel, {count, K}, {stride, 1}), {position + at.position, which, at.batch, at.head});
-      detail::zero_rows(panel + K, stride, count, detail::padded<Acc>(K) - K);
-    }
-    detail::zero_rows(panel + count * stride, stride, at.count - count, detail::padded<Acc>(K));
-  }
-  template <class Acc>
-  void clear_masked(const tokens& at, Acc* panel, index_t stride, index_t columns) const noexcept {
-    if (!key_mask.present()) return;
-    for (index_t i = 0; i < at.live; ++i) {
-      if (!key_mask(at.batch, at.token + i)) detail::zero_rows(panel + i * stride, stride, 1, columns);
-    }
+  detail::quotient<Acc> quotient() const noexcept {
+    const Acc root = std::sqrt(static_cast<Acc>(extents().key_dim));
+    return {normalise, scale ? static_cast<Acc>(*scale) : Acc(1) / root, static_cast<Acc>(eps), eps_at};
   }
 };
 
