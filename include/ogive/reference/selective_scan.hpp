@@ -19,8 +19,8 @@ concept selective_scan_fields = requires(const Op& op) {
   op.u, op.dt, op.A, op.B, op.C, op.D, op.z, op.dt_bias, op.dt_softplus, op.rule, op.lengths;
 };
 
-/// Token by token. u, dt, z, y [B,L,D], A [D,N], B, C [B,L,G,N] (channel c reads group c div (D/G)), D, dt_bias [D];
-/// state [slots,D,N]. y may be absent.
+/// Token by token. u, dt, z, y [B,L,D], A [D,N], B, C [B,L,G,N] (channel c reads group c div (D/G), each with its own
+/// G), D, dt_bias [D]; state [slots,D,N]. y may be absent.
 template <class Acc, selective_scan_fields Op,
           class State = diagonal_state<decltype(lift<double>(std::declval<Op>().A(0, 0)))>, class Out>
 void evaluate(const Op& op, const State& given, const view<Out, 3>& y) {
@@ -32,7 +32,8 @@ void evaluate(const Op& op, const State& given, const view<Out, 3>& y) {
   index_t n = 0;
   for (const auto& [b, begin, end, live] : sequences(op, op.u.extent(0), op.u.extent(1))) {
     for (index_t c = 0; c < channels; ++c) {
-      const index_t g = c / (channels / op.B.extent(2));
+      const index_t of_B = c / (channels / op.B.extent(2));
+      const index_t of_C = c / (channels / op.C.extent(2));
       auto h = load<Acc, Number>(st.initial, st.initial_slots, n, c, {N});
       for (index_t t = begin; t < end; ++t) {
         const Acc u = lift<Acc>(op.u(b, t, c));
@@ -42,14 +43,14 @@ void evaluate(const Op& op, const State& given, const view<Out, 3>& y) {
           if (op.dt_softplus) d = softplus(d);
           for (index_t r = 0; r < N; ++r) {
             const Number A = lift<Acc>(op.A(c, r));
-            const Number B(lift<Acc>(op.B(b, t, g, r)));
+            const Number B(lift<Acc>(op.B(b, t, of_B, r)));
             const auto [A_bar, B_bar] = op.rule == Rule::zoh ? zoh(A, B, d) : mamba(A, B, d);
             h(r) = A_bar * h(r) + B_bar * u;
           }
         }
         if (!y.present()) continue;
         Number sum(Acc(0));
-        for (index_t r = 0; r < N; ++r) sum = sum + lift<Acc>(op.C(b, t, g, r)) * h(r);
+        for (index_t r = 0; r < N; ++r) sum = sum + lift<Acc>(op.C(b, t, of_C, r)) * h(r);
         Acc out(0);
         if constexpr (requires { sum.real(); }) {
           out = Acc(2) * sum.real();

@@ -8,6 +8,7 @@
 #include <ogive/reference/layout.hpp>
 
 #include <cmath>
+#include <limits>
 
 namespace ogive::reference {
 
@@ -18,7 +19,7 @@ concept softmax_attention_fields = requires(const Op& op) {
 
 /// Key j is seen by row i if j ≤ i + position (causal), j > i + position − window (where there is one) and j is real.
 /// q [B,L,Hq,D], k [B,S,H,D], v [B,S,H,V], o [B,L,Hq,V]; query head h reads head h div (Hq/H). A row that sees no key
-/// is 0.
+/// is 0, its logit −∞.
 template <class Acc, softmax_attention_fields Op, class Out>
 void evaluate(const Op& op, const view<Out, 4>& o) {
   using std::exp;
@@ -39,11 +40,12 @@ void evaluate(const Op& op, const view<Out, 4>& o) {
           for (index_t r = 0; r < d; ++r) score = score + lift<Acc>(op.q(b, i, head, r)) * lift<Acc>(op.k(b, j, h, r));
           p.push_back(scale * score);
         }
-        Acc highest = p.empty() ? Acc(0) : p.front();
+        const Acc nothing(-std::numeric_limits<double>::infinity());
+        Acc highest = nothing;
         for (const Acc& logit : p) highest = highest < logit ? logit : highest;
         Acc total(0);
         for (Acc& logit : p) {
-          logit = exp(logit - highest);
+          logit = highest == nothing ? Acc(0) : exp(logit - highest);
           total = total + logit;
         }
         for (index_t c = 0; c < op.v.extent(3); ++c) {
@@ -51,7 +53,7 @@ void evaluate(const Op& op, const view<Out, 4>& o) {
           for (index_t j = first; j < last; ++j) {
             sum = sum + p[static_cast<std::size_t>(j - first)] * lift<Acc>(op.v(b, j, h, c));
           }
-          o(b, i, head, c) = lower<Out>(p.empty() ? Acc(0) : sum / total);
+          o(b, i, head, c) = lower<Out>(total == Acc(0) ? Acc(0) : sum / total);
         }
         using Logit = typename decltype(op.max_logits)::value_type;
         if (op.max_logits.present()) op.max_logits(b, i, head) = lower<Logit>(highest);

@@ -1,4 +1,4 @@
-// The laws that every operator with a state keeps, stated once. An operator inherits them through its `sampler`.
+// The laws that every operator keeps, stated once. An operator inherits them through its `sampler`.
 //
 // A law draws arguments of odd sizes from a seed, runs the operator in some of its ways, and writes what it found into
 // a report. Numbers are held to bounds that follow from the type, the number of roundings and the magnitude of the
@@ -55,25 +55,64 @@ struct thread_pool {
   }
 };
 
-/// One way to run an operator over a sequence.
+/// One way to run an operator.
 struct way {
   enum class kind { recurrent, chunked, forward, step, steps };
   way::kind kind;  ///< `step` takes all tokens in one call, `steps` one by one
   index_t chunk = 0;
+  ogive::form form = ogive::form::automatic;
+
+  options how() const noexcept { return {.form = form, .chunk = chunk}; }
 
   friend std::ostream& operator<<(std::ostream& out, const way& w) {
-    constexpr const char* names[] = {"recurrent", "chunked", "forward", "step", "step by step"};
-    out << names[static_cast<std::size_t>(w.kind)];
+    constexpr const char* kinds[] = {"recurrent", "chunked", "forward", "step", "step by step"};
+    constexpr const char* forms[] = {"", ", left", ", right", ", recurrent", ", chunked"};
+    out << kinds[static_cast<std::size_t>(w.kind)] << forms[static_cast<std::size_t>(w.form)];
     return w.chunk > 0 ? out << " in chunks of " << w.chunk : out;
   }
 };
 
 namespace detail {
 
+/// Stands for the state of an operator that has none.
+template <class S>
+struct no_state {
+  using storage_type = S;
+  view<const S, 1> initial{};
+  view<S, 1> final{};
+};
+
 template <class Op>
-using storage_of = typename Op::default_state::storage_type;
+concept with_state = requires {
+  typename Op::default_state;
+};
+/// Keys with a length of their own: no order of tokens, no verbs but forward.
+template <class Op>
+concept timeless = requires {
+  sampler<Op>::keys;
+};
+
+template <class Op>
+struct state_types {
+  template <class S>
+  using of = no_state<S>;
+  using storage = accum_t<typename Op::scalar>;
+};
+template <with_state Op>
+struct state_types<Op> {
+  template <class S>
+  using of = typename Op::template state_of<S>;
+  using storage = typename Op::default_state::storage_type;
+};
+template <class Op>
+using storage_of = typename state_types<Op>::storage;
 template <class Op, class S>
-using state_for = typename Op::template state_of<S>;
+using state_for = typename state_types<Op>::template of<S>;
+
+/// double, or a complex number of doubles where S is complex.
+template <class S>
+using widest = decltype(reference::lift<double>(std::declval<S>()));
+
 template <class Op>
 inline constexpr std::size_t output_rank = std::tuple_size_v<decltype(sampler<Op>::output(std::declval<const Op&>()))>;
 template <class Op>
@@ -85,15 +124,18 @@ inline constexpr bool has_chunks = requires(const Op& op, output_view<Op> o) {
 
 template <class Op>
 std::vector<way> ways() {
-  std::vector<way> all{{way::kind::recurrent, 0},
-                       {way::kind::recurrent, 3},
-                       {way::kind::forward, 0},
-                       {way::kind::step, 0},
-                       {way::kind::steps, 0}};
-  if constexpr (has_chunks<Op>) {
-    for (const index_t chunk : {0, 1, 2, 3, 7, 16, 17, 64}) all.push_back({way::kind::chunked, chunk});
+  if constexpr (!with_state<Op>) {
+    return {{way::kind::forward}};
+  } else if constexpr (timeless<Op>) {
+    return {{way::kind::forward, 0, form::left}, {way::kind::forward, 0, form::right}, {way::kind::forward}};
+  } else {
+    std::vector<way> all{
+        {way::kind::recurrent}, {way::kind::recurrent, 3}, {way::kind::forward}, {way::kind::step}, {way::kind::steps}};
+    if constexpr (has_chunks<Op>) {
+      for (const index_t chunk : {0, 1, 2, 3, 7, 16, 17, 64}) all.push_back({way::kind::chunked, chunk});
+    }
+    return all;
   }
-  return all;
 }
 
 template <class State, class F>
@@ -121,7 +163,9 @@ shape<Rank> pool_extents(index_t slots, const shape<Held>& slot) {
 template <class S, class Op>
 state_for<Op, S> draw_state(rng& random, memory& room, const Op& op, index_t slots) {
   state_for<Op, S> st;
-  st.initial = draw_uniform<S>(random, room, pool_extents<decltype(st.initial)::rank>(slots, sampler<Op>::slot(op)));
+  if constexpr (with_state<Op>) {
+    st.initial = draw_uniform<S>(random, room, pool_extents<decltype(st.initial)::rank>(slots, sampler<Op>::slot(op)));
+  }
   if constexpr (requires { st.z_initial; }) {
     if (with_z(op)) st.z_initial = draw_uniform<S>(random, room, pool_extents<3>(slots, sampler<Op>::slot(op)), 0.5, 2);
   }
@@ -131,10 +175,12 @@ state_for<Op, S> draw_state(rng& random, memory& room, const Op& op, index_t slo
 /// Final pools to write to, all 0xFF.
 template <class Op, class State>
 void give_finals(memory& room, const Op& op, index_t slots, State& st) {
-  const auto slot = sampler<Op>::slot(op);
+  if constexpr (!with_state<Op>) return;
   const auto give = [&](auto& final) {
     using View = std::remove_cvref_t<decltype(final)>;
-    final = room.template take<typename View::element_type>(pool_extents<View::rank>(slots, slot));
+    if constexpr (with_state<Op>) {
+      final = room.template take<typename View::element_type>(pool_extents<View::rank>(slots, sampler<Op>::slot(op)));
+    }
   };
   give(st.final);
   if constexpr (requires { st.z_final; }) {
@@ -144,12 +190,21 @@ void give_finals(memory& room, const Op& op, index_t slots, State& st) {
 
 template <class Op>
 index_t sequence_count(const Op& op) {
-  return op.offsets.present() ? op.offsets.size() - 1 : sampler<Op>::output(op)[0];
+  if constexpr (requires { op.offsets; }) {
+    if (op.offsets.present()) return op.offsets.size() - 1;
+  }
+  return sampler<Op>::output(op)[0];
 }
 
 template <class Op>
 index_t length_of(const Op& op) {
   return sampler<Op>::output(op)[1];
+}
+
+/// The length of keys, which is that of the sequence unless keys have one of their own.
+template <class Op>
+index_t key_length(const Op& op) {
+  return (op.*std::get<0>(keys_of<Op>())).extent(1);
 }
 
 /// Final pools that hold what the initial ones do, so that a state can be advanced in place.
@@ -175,23 +230,24 @@ void begin_in_place(State& st, index_t sequences) {
 
 template <class Op, class State>
 void call(const way& how, const Op& op, const State& st, const output_view<Op>& o, context& ctx) {
-  const options chosen{.chunk = how.chunk};
-  switch (how.kind) {
-    case way::kind::recurrent:
-      return recurrent(op, st, o, chosen, ctx);
-    case way::kind::forward:
-      return forward(op, st, o, chosen, ctx);
-    case way::kind::step:
-      return step(op, st, o, chosen, ctx);
-    case way::kind::chunked:
-      if constexpr (has_chunks<Op>) chunked(op, st, o, chosen, ctx);
-      return;
-    case way::kind::steps:
-      State carried = st;
-      begin_in_place(carried, sequence_count(op));
-      for (index_t t = 0; t < length_of(op); ++t) {
-        step(tokens_of(op, t, 1), carried, o.present() ? o.slice(1, t, 1) : o, chosen, ctx);
-      }
+  if constexpr (!with_state<Op>) {
+    forward(op, o, how.how(), ctx);
+  } else if constexpr (timeless<Op>) {
+    forward(op, st, o, how.how(), ctx);
+  } else if (how.kind == way::kind::recurrent) {
+    recurrent(op, st, o, how.how(), ctx);
+  } else if (how.kind == way::kind::forward) {
+    forward(op, st, o, how.how(), ctx);
+  } else if (how.kind == way::kind::step) {
+    step(op, st, o, how.how(), ctx);
+  } else if (how.kind == way::kind::steps) {
+    State carried = st;
+    begin_in_place(carried, sequence_count(op));
+    for (index_t t = 0; t < length_of(op); ++t) {
+      step(tokens_of(op, t, 1), carried, o.present() ? o.slice(1, t, 1) : o, how.how(), ctx);
+    }
+  } else if constexpr (has_chunks<Op>) {
+    chunked(op, st, o, how.how(), ctx);
   }
 }
 
@@ -218,6 +274,17 @@ template <class S, class Op>
 outcome<Op, S> run(const way& how, const Op& op, const state_for<Op, S>& given, layout where = layout::dense) {
   context serial;
   return run<S>(how, op, given, serial, where);
+}
+
+/// The same with the final state not wanted.
+template <class S, class Op>
+outcome<Op, S> run_without_final(const way& how, const Op& op, const state_for<Op, S>& given) {
+  context serial;
+  outcome<Op, S> result{memory()};
+  result.st = given;
+  result.o = result.room.template take<typename Op::scalar>(sampler<Op>::output(op));
+  call(how, op, result.st, result.o, serial);
+  return result;
 }
 
 /// Where two views differ in a bit (NaN is NaN), in words; empty if nowhere.
@@ -253,14 +320,18 @@ std::string difference(const outcome<Op, S>& a, const outcome<Op, S>& b) {
 
 /// |got − expected| ≤ bound · magnitude for every element, and below the smallest normal number whatever is left. In
 /// words where it does not hold.
-template <class T, std::size_t Rank>
-std::string excess(const view<T, Rank>& got, const view<double, Rank>& expected, const view<double, Rank>& magnitude,
+template <class T, class Wide, std::size_t Rank>
+std::string excess(const view<T, Rank>& got, const view<Wide, Rank>& expected, const view<Wide, Rank>& magnitude,
                    double bound) {
-  double least = static_cast<double>(std::numeric_limits<accum_t<T>>::min());
-  if constexpr (std::is_same_v<std::remove_const_t<T>, float16>) least = 0x1p-24;
+  using Real = decltype(std::real(accum_t<T>()));
+  double least = static_cast<double>(std::numeric_limits<Real>::min());
+  if constexpr (std::is_same_v<T, float16>) least = 0x1p-24;
   const auto x = flatten(got);
   const auto y = flatten(expected);
-  const auto size = flatten(magnitude);
+  auto size = flatten(magnitude);
+  if constexpr (!std::is_same_v<Wide, double>) {
+    for (std::size_t i = 0; i + 1 < size.size(); i += 2) size[i] = size[i + 1] = std::hypot(size[i], size[i + 1]);
+  }
   for (std::size_t i = 0; i < x.size(); ++i) {
     const double allowed = bound * std::fabs(size[i]) + 64 * least;
     if (std::fabs(x[i] - y[i]) <= allowed) continue;
@@ -272,81 +343,89 @@ std::string excess(const view<T, Rank>& got, const view<double, Rank>& expected,
   return {};
 }
 
-/// A definition's answer: outputs and states in double.
-template <std::size_t Rank, std::size_t PoolRank>
+/// A state that definitions read and write, in double.
+template <class Wide, std::size_t Rank>
 struct defined_state {
-  view<const double, PoolRank> initial{};
-  view<double, PoolRank> final{};
+  view<const Wide, Rank> initial{};
+  view<Wide, Rank> final{};
   view<const double, 3> z_initial{};
   view<double, 3> z_final{};
   view<const std::int32_t, 1> initial_slots{};
   view<const std::int32_t, 1> final_slots{};
 };
 
-template <class Op>
-struct definition {
-  static constexpr std::size_t pool_rank =
-      std::tuple_size_v<decltype(sampler<Op>::slot(std::declval<const Op&>()))> + 1;
-  using state = defined_state<output_rank<Op>, pool_rank>;
-  using wide = std::conditional_t<std::is_same_v<accum_t<typename Op::scalar>, double>, long double, double>;
-  memory room{};
-  view<double, output_rank<Op>> o{}, o_masked{}, o_size{};
-  state st{}, size{};
-  double relative = 0;  ///< bound of an output, relative to its magnitude, before it is stored
+/// Unit roundoff of a storage, complex or not.
+template <class S>
+double storage_roundoff() {
+  if constexpr (requires { typename S::value_type; }) {
+    return 2 * unit_roundoff<typename S::value_type>();
+  } else {
+    return unit_roundoff<S>();
+  }
+}
 
-  template <class State>
-  definition(const Op& op, const State& given, index_t slots = -1) {
-    const auto widen = [&](state& to, bool positive) {
-      const auto pool = [&](const auto& from) {
-        auto y = converted<double>(room, from);
-        if (positive && y.present()) for_each(y, [](double& x, index_t) { x = std::fabs(x); });
-        return y;
-      };
-      to.initial = pool(given.initial);
-      if constexpr (requires { given.z_initial; }) to.z_initial = pool(given.z_initial);
-      to.initial_slots = given.initial_slots;
-      to.final_slots = given.final_slots;
-      const index_t count = slots < 0 ? sequence_count(op) : slots;
-      const auto extents = pool_extents<pool_rank>(count, sampler<Op>::slot(op));
-      to.final = room.take<double>(extents);
-      if constexpr (requires { given.z_initial; })
-        to.z_final = room.take<double>(pool_extents<3>(count, sampler<Op>::slot(op)));
-    };
-    widen(st, false);
-    widen(size, true);
-    o = room.take<double>(sampler<Op>::output(op));
-    o_size = room.take<double>(sampler<Op>::output(op));
-    sampler<Op>::template define<wide>(op, st, o);
+/// What the definition says, and the size of the terms it sums.
+template <class Op, class S = storage_of<Op>>
+struct definition {
+  using accumulator = std::conditional_t<std::is_same_v<accum_t<typename Op::scalar>, double>, long double, double>;
+  using given_state = state_for<Op, S>;
+  using state = defined_state<widest<S>, decltype(given_state::initial)::rank>;
+
+  memory room{};
+  view<double, output_rank<Op>> o, o_masked{}, o_size;
+  state st{}, size{};
+  double relative;  ///< bound of an output before it is stored, relative to the size of its terms
+
+  definition(const Op& op, const given_state& given)
+      : o(room.take<double>(sampler<Op>::output(op))),
+        o_size(room.take<double>(sampler<Op>::output(op))),
+        st(widened(op, given)),
+        size(st),
+        relative(tolerance<accum_t<typename Op::scalar>>(sampler<Op>::roundings(op))) {
+    size.initial = absolute(room, st.initial);
+    give_finals(room, op, sequence_count(op), size);
     const auto positive = sampler<Op>::absolute(op, room);
-    using Absolute = std::remove_const_t<decltype(positive)>;
-    sampler<Absolute>::template define<double>(positive, size, o_size);
-    if constexpr (requires { sampler<Op>::template define_masked<wide>(op, st, o); }) {
-      o_masked = room.take<double>(sampler<Op>::output(op));
-      sampler<Op>::template define_masked<wide>(op, st, o_masked);
+    using Positive = std::remove_const_t<decltype(positive)>;
+    if constexpr (with_state<Op>) {
+      sampler<Op>::template define<accumulator>(op, st, o);
+      sampler<Positive>::template define<double>(positive, size, o_size);
+    } else {
+      sampler<Op>::template define<accumulator>(op, o);
+      sampler<Positive>::template define<double>(positive, o_size);
     }
-    relative = tolerance<accum_t<typename Op::scalar>>(sampler<Op>::roundings(op));
+    if constexpr (requires { sampler<Op>::template define_masked<accumulator>(op, st, o); }) {
+      o_masked = room.take<double>(sampler<Op>::output(op));
+      sampler<Op>::template define_masked<accumulator>(op, st, o_masked);
+    }
   }
 
   /// In words, where an outcome leaves its bounds. `carried`: how often the state was rounded to its storage.
-  template <class S>
   std::string excess(const outcome<Op, S>& got, index_t carried) const {
-    const double rounded = static_cast<double>(carried) * unit_roundoff<S>() + relative;
-    const auto in_words = [](const char* what, const std::string& found) {
-      return found.empty() ? found : what + found;
-    };
+    const double rounded = relative + static_cast<double>(carried) * storage_roundoff<S>();
     std::string found;
-    if (got.o.present()) {
-      found = in_words("o: ", detail::excess(got.o, o, o_size, rounded + unit_roundoff<typename Op::scalar>()));
-    }
-    if (found.empty() && got.st.final.present()) {
-      found = in_words("state: ", detail::excess(got.st.final, st.final, size.final, rounded + unit_roundoff<S>()));
-    }
+    const auto hold = [&](const char* what, const auto& x, const auto& expected, const auto& terms, double stored) {
+      if (!found.empty() || !x.present()) return;
+      const std::string words = detail::excess(x, expected, terms, rounded + stored);
+      if (!words.empty()) found = what + words;
+    };
+    hold("o: ", got.o, o, o_size, unit_roundoff<typename Op::scalar>());
+    hold("state: ", got.st.final, st.final, size.final, storage_roundoff<S>());
     if constexpr (requires { got.st.z_final; }) {
-      if (found.empty() && got.st.z_final.present()) {
-        found = in_words("z: ", detail::excess(got.st.z_final, st.z_final, size.z_final, rounded + unit_roundoff<S>()));
-      }
+      hold("z: ", got.st.z_final, st.z_final, size.z_final, storage_roundoff<S>());
     }
     return found;
+  }
+
+ private:
+  state widened(const Op& op, const given_state& given) {
+    state wide{.initial = room.copy<widest<S>>(given.initial)};
+    if constexpr (requires { given.z_initial; }) wide.z_initial = room.copy<double>(given.z_initial);
+    if constexpr (with_state<Op>) {
+      wide.initial_slots = given.initial_slots;
+      wide.final_slots = given.final_slots;
+    }
+    give_finals(room, op, sequence_count(op), wide);
+    return wide;
   }
 };
 
@@ -368,7 +447,7 @@ struct trial {
   /// Some sequences shorter than their room.
   void shorten() {
     for (index_t s = 0; s < sequence_count(op); ++s) {
-      lengths.push_back(static_cast<std::int32_t>(random.integer(0, length_of(op))));
+      lengths.push_back(static_cast<std::int32_t>(random.integer(0, key_length(op))));
     }
     op.lengths = lengths;
   }
@@ -392,6 +471,7 @@ struct trial {
       out << "]";
     };
     for_fields(op, sampler<Op>::tokens, add);
+    if constexpr (timeless<Op>) for_fields(op, sampler<Op>::keys, add);
     for_fields(op, sampler<Op>::parameters, add);
     for (const std::int32_t at : offsets) out << (at == 0 ? ", offsets " : " ") << at;
     for (const std::int32_t n : lengths) out << ", length " << n;
@@ -412,14 +492,17 @@ void for_seeds(std::uint64_t seed, int count, const F& f) {
 template <class Op, class S>
 void forms_equal_the_definition(std::uint64_t seed, report& found) {
   for_seeds(seed, 9, [&](std::uint64_t s) {
+    constexpr bool packs = requires { std::declval<Op>().offsets; };
     const auto variant = s % 3;
     trial<Op> x(s, 100, variant == 2 ? 1 : 0);
     if (variant == 1) x.shorten();
-    if (variant == 2) x.pack();
-    if (variant == 2 && coin(x.random)) x.shorten();
+    if constexpr (packs) {
+      if (variant == 2) x.pack();
+      if (variant == 2 && coin(x.random)) x.shorten();
+    }
     auto given = draw_state<S>(x.random, x.room, x.op, sequence_count(x.op));
     if (coin(x.random)) given = {};
-    const definition<Op> expected(x.op, given);
+    const definition<Op, S> expected(x.op, given);
     if (expected.o_masked.present()) {
       const std::string gap = excess(expected.o, expected.o_masked, expected.o_size, expected.relative);
       found.expect(gap.empty(), x.words(), "the two definitions: ", gap);
@@ -431,6 +514,10 @@ void forms_equal_the_definition(std::uint64_t seed, report& found) {
           expected.excess(got, how.kind == way::kind::steps || how.kind == way::kind::step ? length_of(x.op) : 1);
       found.expect(gap.empty(), x.words(), how, ": ", gap);
       found.expect(got.room.gaps_untouched() && x.room.gaps_untouched(), x.words(), how, ": wrote beside its outputs");
+      if constexpr (timeless<Op>) {
+        const std::string other = expected.excess(run_without_final<S>(how, x.op, given), 1);
+        found.expect(other.empty(), x.words(), how, ", final state not wanted: ", other);
+      }
     }
   });
 }
@@ -509,7 +596,7 @@ void scratch_is_not_read(std::uint64_t seed, report& found) {
     auto given = draw_state<S>(x.random, x.room, x.op, sequence_count(x.op));
     if (coin(x.random)) given = {};
     for (const way& how : ways<Op>()) {
-      const std::size_t bytes = scratch_bytes(x.op, options{.chunk = how.chunk});
+      const std::size_t bytes = scratch_bytes(x.op, how.how());
       tensor<std::byte, 1> scratch({static_cast<index_t>(bytes)}, std::byte{0xff});
       context poisoned(scratch.flat());
       const std::string gap = difference(run<S>(how, x.op, given, poisoned), run<S>(how, x.op, given));
@@ -587,7 +674,7 @@ void the_future_is_not_seen(std::uint64_t seed, report& found) {
         const index_t cut = x.random.integer(0, L);
         memory room;
         const Op changed = copy_of(x.op, room);
-        poison_tokens(changed, B - 1, cut, poison);
+        poison_tokens(changed, sampler<Op>::tokens, B - 1, cut, L - cut, poison);
         const auto got = run<S>(how, changed, given);
         std::string gap =
             difference(got.o.slice(0, B - 1, 1).slice(1, 0, cut), clean.o.slice(0, B - 1, 1).slice(1, 0, cut));
@@ -603,9 +690,7 @@ void the_future_is_not_seen(std::uint64_t seed, report& found) {
       for (index_t b = 0; x.op.key_mask.present() && b < B; ++b) {
         for (index_t t = 0; t < L; ++t) {
           if (x.op.key_mask(b, t)) continue;
-          Op one = tokens_of(sequence_of(x.op, b), t, 1);
-          one.q = {};
-          poison_tokens(one, 0, 0, poisons[2]);
+          poison_tokens(x.op, std::tuple(&Op::k, &Op::v), b, t, 1, poisons[2]);
         }
       }
     }
@@ -614,7 +699,10 @@ void the_future_is_not_seen(std::uint64_t seed, report& found) {
       const auto clean = run<S>(how, x.op, given);
       memory room;
       const Op changed = copy_of(x.op, room);
-      for (index_t b = 0; b < B; ++b) poison_tokens(changed, b, x.lengths[static_cast<std::size_t>(b)], poisons[2]);
+      for (index_t b = 0; b < B; ++b) {
+        const index_t real = x.lengths[static_cast<std::size_t>(b)];
+        poison_tokens(changed, sampler<Op>::tokens, b, real, L - real, poisons[2]);
+      }
       const auto got = run<S>(how, changed, given);
       std::string gap = difference_of_states(got, clean);
       found.expect(gap.empty(), x.words(), how, ", NaN in the padding: ", gap);
@@ -723,18 +811,14 @@ void states_mean_the_same_anywhere(std::uint64_t seed, report& found) {
       for_pools(zeros, [&](auto& initial, auto&) {
         if (!initial.present()) return;
         const auto zero = x.room.copy(initial);
-        for_each(zero, [](auto& number, index_t) { number = std::remove_cvref_t<decltype(number)>(0.0F); });
+        for_each(zero, [](auto& number, index_t) { number = S(0.0F); });
         initial = zero;
       });
       const auto from_zero = run<S>(how, x.op, zeros);
       gap = difference(run<S>(how, x.op, state_for<Op, S>{}), from_zero);
       found.expect(gap.empty(), x.words(), how, ", no initial state against zeros: ", gap);
       if (how.kind == way::kind::steps) continue;  // they carry the state in the pool
-      outcome<Op, S> unwanted{memory()};
-      unwanted.o = unwanted.room.template take<typename Op::scalar>(plain.o.extents());
-      unwanted.st = given;
-      call(how, x.op, unwanted.st, unwanted.o, serial);
-      gap = difference(unwanted.o, plain.o);
+      gap = difference(run_without_final<S>(how, x.op, given).o, plain.o);
       found.expect(gap.empty(), x.words(), how, ", final state not wanted: ", gap);
 
       const std::vector<std::int32_t> none(static_cast<std::size_t>(B), -1);
@@ -835,21 +919,134 @@ void misfits_are_refused(std::uint64_t seed, report& found) {
   });
 }
 
+/// Where keys have no order: what is masked, padded or beyond a row's sight changes no bit, NaN included.
+template <class Op>
+void unseen_keys_are_not_looked_at(std::uint64_t seed, report& found) {
+  using S = storage_of<Op>;
+  constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+  for_seeds(seed, 8, [&](std::uint64_t s) {
+    trial<Op> x(s);
+    x.shorten();
+    const index_t B = sequence_count(x.op);
+    const auto given = draw_state<S>(x.random, x.room, x.op, B);
+    for (const way& how : ways<Op>()) {
+      const auto clean = run<S>(how, x.op, given);
+      memory room;
+      const Op changed = copy_of(x.op, room);
+      for (index_t b = 0; b < B; ++b) {
+        const index_t real = x.lengths[static_cast<std::size_t>(b)];
+        poison_tokens(changed, sampler<Op>::keys, b, real, key_length(x.op) - real, nan);
+        if constexpr (requires { changed.key_mask; }) {
+          for (index_t j = 0; changed.key_mask.present() && j < key_length(x.op); ++j) {
+            if (!changed.key_mask(b, j)) poison_tokens(changed, sampler<Op>::keys, b, j, 1, nan);
+          }
+        }
+      }
+      std::string gap = difference(run<S>(how, changed, given), clean);
+      found.expect(gap.empty(), x.words(), how, ", NaN in keys that do not count: ", gap);
+      if constexpr (requires { changed.causal; }) {
+        const index_t cut = x.random.integer(0, key_length(x.op));
+        if (!changed.causal) continue;
+        for (index_t b = 0; b < B; ++b) {
+          poison_tokens(changed, sampler<Op>::keys, b, cut, key_length(x.op) - cut, nan);
+        }
+        const index_t rows = std::clamp<index_t>(cut - x.op.position, 0, length_of(x.op));
+        gap = difference(run<S>(how, changed, given).o.slice(1, 0, rows), clean.o.slice(1, 0, rows));
+        found.expect(gap.empty(), x.words(), how, ", NaN in keys from ", cut, " on: ", gap);
+      }
+    }
+  });
+}
+
+/// Where keys have no order: the state of some keys, given as the initial one of the others, makes all keys.
+template <class Op>
+void states_stand_for_keys(std::uint64_t seed, report& found) {
+  using S = storage_of<Op>;
+  for_seeds(seed, 6, [&](std::uint64_t s) {
+    trial<Op> x(s);
+    const auto given = draw_state<S>(x.random, x.room, x.op, sequence_count(x.op));
+    const definition<Op> expected(x.op, given);
+    const index_t cut = x.random.integer(0, key_length(x.op));
+    const auto part = [&](index_t begin, index_t count) {
+      Op some = x.op;
+      for_fields(some, sampler<Op>::keys, [&](auto& field) {
+        if (field.present()) field = field.slice(1, begin, count);
+      });
+      return some;
+    };
+    for (const way& how : ways<Op>()) {
+      const auto first = run<S>(how, part(0, cut), given);
+      auto carried = first.st;
+      for_pools(carried, [](auto& initial, auto& final) { initial = final; });
+      const std::string gap = expected.excess(run<S>(how, part(cut, key_length(x.op) - cut), carried), 2);
+      found.expect(gap.empty(), x.words(), how, ", keys cut at ", cut, ": ", gap);
+    }
+  });
+}
+
+/// What does not fit is refused by name, before anything is written; of operators with `forward` alone.
+template <class Op>
+void forward_refuses_misfits(std::uint64_t seed, report& found) {
+  for_seeds(seed, 3, [&](std::uint64_t s) {
+    trial<Op> x(s, 33);
+    memory room;
+    const auto o = room.template take<typename Op::scalar>(sampler<Op>::output(x.op));
+    const auto refused = [&](const char* what, const Op& op, const output_view<Op>& out, options how = {}) {
+      const auto with = [&](const auto&... st) {
+        const status asked = check(op, st..., out, how);
+        static_assert(noexcept(check(op, st..., out, how))&& noexcept(forward(prechecked, op, st..., out, how)));
+        found.expect(!asked && std::string(asked.text()).find(Op::name) != std::string::npos, x.words(), what,
+                     " passed the check, or its text does not name the operator: ", asked.text());
+        try {
+          forward(op, st..., out, how);
+          found.expect(false, x.words(), what, " was not refused");
+        } catch (const std::invalid_argument& error) {
+          found.expect(std::string(error.what()) == asked.text(), x.words(), what, ": another text: ", error.what());
+        }
+      };
+      if constexpr (with_state<Op>) {
+        with(state_for<Op, storage_of<Op>>{});
+      } else {
+        with();
+      }
+    };
+    refused("an output that is one token short", x.op, o.slice(1, 0, length_of(x.op) - 1));
+    refused("a chunk of -1", x.op, o, {.chunk = -1});
+    refused("a form that there is not", x.op, o, {.form = form::chunked});
+    Op bad = x.op;
+    bad.v = x.op.v.slice(1, 0, key_length(x.op) - 1);
+    refused("values that are fewer than keys", bad, o);
+    bad = x.op;
+    const std::vector<std::int32_t> many(static_cast<std::size_t>(sequence_count(x.op) + 1), 0);
+    bad.lengths = many;
+    refused("one length too many", bad, o);
+    for (const double number : flatten(o)) found.expect(std::isnan(number), x.words(), "a refused call has written");
+  });
+}
+
 }  // namespace detail
 
-/// The laws of an operator with a state, for `for (const law& one : laws<Op>()) …`.
+/// The laws of an operator, for `for (const law& one : laws<Op>()) …`.
 template <class Op>
 std::vector<law> laws() {
   using S = detail::storage_of<Op>;
   std::vector<law> all{{"every form equals the definition", detail::forms_equal_the_definition<Op, S>},
-                       {"splitting the sequence changes nothing", detail::splitting_changes_nothing<Op>},
                        {"strides change nothing", detail::strides_change_nothing<Op>},
                        {"scratch is not read", detail::scratch_is_not_read<Op>},
-                       {"threads change nothing", detail::threads_change_nothing<Op>},
-                       {"the future is not seen", detail::the_future_is_not_seen<Op>},
-                       {"packed equals alone", detail::packed_equals_alone<Op>},
-                       {"states mean the same anywhere", detail::states_mean_the_same_anywhere<Op>},
-                       {"misfits are refused", detail::misfits_are_refused<Op>}};
+                       {"threads change nothing", detail::threads_change_nothing<Op>}};
+  if constexpr (detail::timeless<Op>) {
+    all.push_back({"unseen keys are not looked at", detail::unseen_keys_are_not_looked_at<Op>});
+    all.push_back({"misfits are refused", detail::forward_refuses_misfits<Op>});
+    if constexpr (detail::with_state<Op>) {
+      if (!sampler<Op>::positioned) all.push_back({"states stand for keys", detail::states_stand_for_keys<Op>});
+    }
+  } else {
+    all.push_back({"splitting the sequence changes nothing", detail::splitting_changes_nothing<Op>});
+    all.push_back({"the future is not seen", detail::the_future_is_not_seen<Op>});
+    all.push_back({"packed equals alone", detail::packed_equals_alone<Op>});
+    all.push_back({"states mean the same anywhere", detail::states_mean_the_same_anywhere<Op>});
+    all.push_back({"misfits are refused", detail::misfits_are_refused<Op>});
+  }
   if constexpr (requires(rng random, Op op) { sampler<Op>::harden(random, op); }) {
     all.push_back({"strong gates stay right", detail::strong_gates_stay_right<Op>});
   }

@@ -60,31 +60,29 @@ class memory {
     return own(view<T, Rank>(first, extents, strides));
   }
 
-  /// The same numbers in this memory; an absent view stays absent.
-  template <class T, std::size_t Rank>
-  view<std::remove_const_t<T>, Rank> copy(const view<T, Rank>& x) {
-    if (!x.present()) return {};
-    const auto y = take<std::remove_const_t<T>>(x.extents());
+  /// The same numbers in this memory, in type To if one is named; an absent view stays absent.
+  template <class To = void, class T, std::size_t Rank>
+  auto copy(const view<T, Rank>& x) {
+    using Kept = std::conditional_t<std::is_void_v<To>, std::remove_const_t<T>, To>;
+    if (!x.present()) return view<Kept, Rank>();
+    const auto y = take<Kept>(x.extents());
     assign(y, x);
     return y;
   }
 
-  template <class T, std::size_t Rank>
-  static void assign(const view<T, Rank>& to, const view<const T, Rank>& from) {
-    const auto walk = [](const auto& self, const auto& y, const auto& x) -> void {
-      for (index_t i = 0; i < y.extent(0); ++i) {
-        if constexpr (std::remove_cvref_t<decltype(y)>::rank == 1) {
-          y[i] = x[i];
-        } else {
-          self(self, y[i], x[i]);
-        }
+  /// The elements of one view into another, in the other's type.
+  template <class To, class From, std::size_t Rank>
+  static void assign(const view<To, Rank>& to, const view<From, Rank>& from) {
+    for (index_t i = 0; i < to.extent(0); ++i) {
+      if constexpr (Rank > 1) {
+        assign(to[i], from[i]);
+      } else if constexpr (requires { from[i].imag(); }) {
+        using Real = typename To::value_type;
+        to[i] = To(static_cast<Real>(from[i].real()), static_cast<Real>(from[i].imag()));
+      } else {
+        to[i] = static_cast<To>(static_cast<accum_t<From>>(from[i]));
       }
-    };
-    walk(walk, to, from);
-  }
-  template <class T, std::size_t Rank>
-  static void assign(const view<T, Rank>& to, const view<T, Rank>& from) {
-    assign(to, view<const T, Rank>(from));
+    }
   }
 
   /// Whether everything between the elements is as it was.
@@ -153,6 +151,7 @@ class memory {
 /// What tests know of an operator: specialised for each in `testing/samplers/`.
 ///   draw(random, room, batch, length)   valid arguments of odd sizes, without lengths and offsets
 ///   tokens, parameters                  pointers to its view fields with and without axes [B, L, …]
+///   keys                                those with axes [B, S, …], where keys have a length of their own
 ///   output(op), slot(op)                the shape of o, and of a state without its slots
 ///   define<Acc>(op, st, o)              its definition
 ///   define_masked<Acc>(op, st, o)       its other definition, where there is one
@@ -178,13 +177,14 @@ Op tokens_of(Op op, index_t begin, index_t count) {
   return op;
 }
 
-/// Sequence b of a batch.
+/// The fields that hold keys and values.
 template <class Op>
-Op sequence_of(Op op, index_t b) {
-  for_fields(op, sampler<Op>::tokens, [&](auto& x) {
-    if (x.present()) x = x.slice(0, b, 1);
-  });
-  return op;
+constexpr auto keys_of() {
+  if constexpr (requires { sampler<Op>::keys; }) {
+    return sampler<Op>::keys;
+  } else {
+    return sampler<Op>::tokens;
+  }
 }
 
 /// The same arguments in other memory.
@@ -193,19 +193,20 @@ Op copy_of(Op op, memory& room) {
   const auto move = [&](auto& x) { x = room.copy(x); };
   for_fields(op, sampler<Op>::tokens, move);
   for_fields(op, sampler<Op>::parameters, move);
+  if constexpr (requires { sampler<Op>::keys; }) for_fields(op, sampler<Op>::keys, move);
   return op;
 }
 
-/// Writes `poison` into tokens [begin, end) of sequence b, of every field of numbers.
-template <class Op>
-void poison_tokens(const Op& op, index_t b, index_t begin, double poison) {
-  for_fields(op, sampler<Op>::tokens, [&](const auto& x) {
+/// Writes `poison` into tokens [begin, begin + count) of sequence b, in every field of numbers among `members`. The
+/// arguments must lie in memory of their own.
+template <class Op, class Members>
+void poison_tokens(const Op& op, const Members& members, index_t b, index_t begin, index_t count, double poison) {
+  for_fields(op, members, [&](const auto& x) {
     using T = typename std::remove_cvref_t<decltype(x)>::value_type;
     if constexpr (!std::is_same_v<T, bool>) {
-      if (!x.present() || begin >= x.extent(1)) return;
-      const auto future = x.slice(0, b, 1).slice(1, begin, x.extent(1) - begin);
-      for_each(future, [&](const T& number, index_t) {
-        if constexpr (requires { typename T::value_type; }) {
+      if (!x.present()) return;
+      for_each(x.slice(0, b, 1).slice(1, begin, count), [&](const T& number, index_t) {
+        if constexpr (requires { number.imag(); }) {
           const_cast<T&>(number) = T(static_cast<typename T::value_type>(poison));
         } else {
           const_cast<T&>(number) = static_cast<T>(poison);
@@ -252,16 +253,6 @@ view<T, Rank> absolute(memory& room, const view<const T, Rank>& x) {
       element = static_cast<T>(std::fabs(static_cast<accum_t<T>>(element)));
     }
   });
-  return y;
-}
-
-/// The elements of x in another type.
-template <class To, class T, std::size_t Rank>
-view<To, Rank> converted(memory& room, const view<T, Rank>& x) {
-  if (!x.present()) return {};
-  const auto y = room.take<To>(x.extents());
-  const std::vector<double> numbers = flatten(x);
-  for_each(y, [&](To& element, index_t i) { element = static_cast<To>(numbers[static_cast<std::size_t>(i)]); });
   return y;
 }
 

@@ -11,13 +11,14 @@
 
 namespace ogive::testing {
 
-/// Draws a map and evaluates its definition on rows; `signed_features`: features may cancel, so quotients of them have
-/// no bound.
+/// Draws a map and evaluates its definition on rows. `signed_features`: features may cancel, so quotients of them have
+/// no bound; `positioned`: they depend on the place of the token.
 template <class Map>
 struct map_sampler;
 
 template <>
 struct map_sampler<maps::identity> {
+  static constexpr bool positioned = false;
   static constexpr bool signed_features = false;  // operands are drawn positive instead
   static maps::identity draw(rng&, memory&, index_t) { return {}; }
   template <class Acc, class T>
@@ -27,6 +28,7 @@ struct map_sampler<maps::identity> {
 };
 template <>
 struct map_sampler<maps::elu1> {
+  static constexpr bool positioned = false;
   static constexpr bool signed_features = false;
   static maps::elu1 draw(rng&, memory&, index_t) { return {}; }
   template <class Acc, class T>
@@ -36,6 +38,7 @@ struct map_sampler<maps::elu1> {
 };
 template <>
 struct map_sampler<maps::taylor> {
+  static constexpr bool positioned = false;
   static constexpr bool signed_features = true;
   static maps::taylor draw(rng&, memory&, index_t) { return {}; }
   template <class Acc, class T>
@@ -45,6 +48,7 @@ struct map_sampler<maps::taylor> {
 };
 template <>
 struct map_sampler<maps::cosformer> {
+  static constexpr bool positioned = true;
   static constexpr bool signed_features = true;
   static maps::cosformer draw(rng& random, memory&, index_t) { return {.M = random.integer(50, 200)}; }
   template <class Acc, class T>
@@ -73,7 +77,7 @@ inline head_counts draw_heads(rng& random) {
   }
 }
 
-/// The op's rows as features: φ of every token at its place in its own sequence.
+/// Rows as features: φ of every token at its place in its own sequence.
 template <class Op, class T>
 view<double, 4> features_of(const Op& op, memory& room, const view<const T, 4>& x, side which) {
   using wide = std::conditional_t<std::is_same_v<typename Op::accum, double>, long double, double>;
@@ -84,54 +88,53 @@ view<double, 4> features_of(const Op& op, memory& room, const view<const T, 4>& 
       const auto rows = x[s.batch].slice(0, s.begin, s.end - s.begin).permute({1, 0, 2})[h];
       const auto mapped =
           map_sampler<decltype(op.map)>::template define<wide>(op.map, rows, {op.position, which, s.batch, h});
-      for (index_t t = 0; t < rows.extent(0); ++t) {
-        for (index_t c = 0; c < K; ++c) y(s.batch, s.begin + t, h, c) = static_cast<double>(mapped(t, c));
-      }
+      memory::assign(y[s.batch].slice(0, s.begin, s.end - s.begin).permute({1, 0, 2})[h], mapped.all());
     }
   }
   return y;
 }
 
 /// The operator in double, with features for q and k.
-template <class Op>
-linear_attention<double> featured(const Op& op, memory& room) {
-  linear_attention<double> wide;
+template <template <class, class> class Attention, class T, class Map>
+Attention<double, maps::identity> featured(const Attention<T, Map>& op, memory& room) {
+  Attention<double, maps::identity> wide;
   wide.q = features_of(op, room, op.q, side::query);
   wide.k = features_of(op, room, op.k, side::key);
-  wide.v = converted<double>(room, op.v);
+  wide.v = room.copy<double>(op.v);
   wide.normalise = op.normalise;
   if (op.scale) wide.scale = static_cast<double>(*op.scale);
   wide.eps = static_cast<double>(op.eps);
   wide.eps_at = op.eps_at;
   wide.key_mask = op.key_mask;
   wide.lengths = op.lengths;
-  wide.offsets = op.offsets;
+  if constexpr (requires { op.offsets; }) wide.offsets = op.offsets;
   wide.head_map = op.head_map;
   return wide;
 }
 
-template <storage T, feature_map Map>
-struct sampler<linear_attention<T, Map>> {
-  using op = linear_attention<T, Map>;
-  static constexpr std::tuple tokens{&op::q, &op::k, &op::v, &op::key_mask};
+/// What samples of causal and non-causal linear attention have in common.
+template <template <class, class> class Attention, class T, class Map>
+struct linear_attention_sampler {
+  using op = Attention<T, Map>;
   static constexpr std::tuple<> parameters{};
+  static constexpr bool positioned = map_sampler<Map>::positioned;
 
-  static op draw(rng& random, memory& room, index_t batch, index_t length) {
+  static op draw(rng& random, memory& room, index_t batch, index_t length, index_t keys) {
     const head_counts heads_of = draw_heads(random);
     const index_t D = odd_extent(random, std::is_same_v<Map, maps::taylor> ? 5 : 33);
     op x;
     x.map = map_sampler<Map>::draw(random, room, D);
     x.normalise = !map_sampler<Map>::signed_features && coin(random);
-    const bool positive = x.normalise && std::is_same_v<Map, maps::identity>;
-    x.q = draw_uniform<T>(random, room, shape<4>{batch, length, heads_of.queries, D}, positive ? 0.1 : -1.0);
-    x.k = draw_uniform<T>(random, room, shape<4>{batch, length, heads_of.keys, D}, positive ? 0.1 : -1.0);
-    x.v = draw_uniform<T>(random, room, shape<4>{batch, length, heads_of.values, odd_extent(random, 65)});
+    const double low = x.normalise && std::is_same_v<Map, maps::identity> ? 0.1 : -1;
+    x.q = draw_uniform<T>(random, room, shape<4>{batch, length, heads_of.queries, D}, low);
+    x.k = draw_uniform<T>(random, room, shape<4>{batch, keys, heads_of.keys, D}, low);
+    x.v = draw_uniform<T>(random, room, shape<4>{batch, keys, heads_of.values, odd_extent(random, 65)});
     if (coin(random)) x.scale = static_cast<accum_t<T>>(random.uniform(0.1, 2));
     x.eps_at = static_cast<eps_placement>(random.integer(0, 3));
     x.head_map = coin(random) ? heads::tiled : heads::consecutive;
     x.position = random.integer(0, 3);
     if (coin(random)) {
-      const auto mask = room.take<bool>(shape<2>{batch, length});
+      const auto mask = room.take<bool>(shape<2>{batch, keys});
       for_each(mask, [&](bool& keep, index_t) { keep = random.integer(0, 3) > 0; });
       x.key_mask = mask;
     }
@@ -139,7 +142,7 @@ struct sampler<linear_attention<T, Map>> {
   }
 
   static shape<4> output(const op& x) {
-    return {x.v.extent(0), x.v.extent(1), std::max(x.v.extent(2), x.q.extent(2)), x.v.extent(3)};
+    return {x.q.extent(0), x.q.extent(1), std::max(x.v.extent(2), x.q.extent(2)), x.v.extent(3)};
   }
   static shape<3> slot(const op& x) { return {x.v.extent(2), features(x.map, x.q.extent(3)), x.v.extent(3)}; }
 
@@ -153,15 +156,25 @@ struct sampler<linear_attention<T, Map>> {
     memory room;
     reference::evaluate_masked<Acc>(featured(x, room), st, o);
   }
-  static linear_attention<double> absolute(const op& x, memory& room) {
+  static Attention<double, maps::identity> absolute(const op& x, memory& room) {
     auto all = featured(x, room);
     all.q = testing::absolute(room, all.q);
     all.k = testing::absolute(room, all.k);
     all.v = testing::absolute(room, all.v);
     return all;
   }
-  /// Sums over the tokens and over the features, for numerator and denominator; eight per feature for the map.
-  static index_t roundings(const op& x) { return 2 * (x.q.extent(1) + features(x.map, x.q.extent(3)) + 16); }
+  /// Sums over the keys and over the features, for numerator and denominator; sixteen for the map.
+  static index_t roundings(const op& x) { return 2 * (x.k.extent(1) + features(x.map, x.q.extent(3)) + 16); }
+};
+
+template <storage T, feature_map Map>
+struct sampler<linear_attention<T, Map>> : linear_attention_sampler<linear_attention, T, Map> {
+  using op = linear_attention<T, Map>;
+  static constexpr std::tuple tokens{&op::k, &op::q, &op::v, &op::key_mask};
+
+  static op draw(rng& random, memory& room, index_t batch, index_t length) {
+    return linear_attention_sampler<ogive::linear_attention, T, Map>::draw(random, room, batch, length, length);
+  }
 };
 
 }  // namespace ogive::testing
