@@ -1,4 +1,4 @@
-# Runs PROGRAM where its results shall stand, and tells it which commit it measures.
+# Runs PROGRAM, whose results go to OUT, and tells it which commit of SOURCE it measures.
 execute_process(
   COMMAND git -C ${SOURCE} describe --always --dirty --abbrev=10
   OUTPUT_VARIABLE commit
@@ -8,4 +8,4 @@ execute_process(
 if(NOT no_git)
   set(ENV{OGIVE_COMMIT} ${commit})
 endif()
-execute_process(COMMAND ${PROGRAM} COMMAND_ERROR_IS_FATAL ANY)
+execute_process(COMMAND ${PROGRAM} --out ${OUT} COMMAND_ERROR_IS_FATAL ANY)
