@@ -55,7 +55,8 @@ OGIVE_NOINLINE void decay_scores(index_t count, const Acc* s, const Acc* a, Acc*
   }
 }
 
-/// A finish that asks for a line of rows ahead with every vector it lets go.
+/// A finish that asks for a line of rows ahead with every other vector it lets go: one with each would fill the line
+/// buffers with a tile's worth at once, and the next tile's own lines would wait (SSD: 15.7 ms against 14.6).
 template <class Finish>
 struct asking_ahead {
   Finish finish;
@@ -63,7 +64,7 @@ struct asking_ahead {
   static constexpr bool reads = Finish::reads;
   template <class V>
   OGIVE_INLINE V operator()(index_t i, index_t j, V sum, V c) const noexcept {
-    rows->ask();
+    if (j % (2 * simd::width<typename V::value_type, typename V::arch_type>) == 0) rows->ask();
     return finish(i, j, sum, c);
   }
 };
