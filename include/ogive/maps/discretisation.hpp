@@ -9,7 +9,8 @@
 // Gu, Goel, Ré, arXiv:2111.00396; Gu, Gupta, Goel, Ré, arXiv:2206.11893; Gu, Dao, arXiv:2312.00752 (who write ZOH and
 // compute the mamba rule). Every result is good to a few units in the last place, relative to itself (a complex one to
 // its modulus), whatever the size of ΔA: nothing is subtracted that is nearly equal, and the rounding error of ΔA,
-// which exp would magnify by |ΔA|, is carried along. float is computed in double and rounded once.
+// which exp would magnify by |ΔA|, is carried along. Only where exp(ΔA) − 1 is less than that rounding error, next to a
+// multiple of 2πi, are there fewer digits. float is computed in double and rounded once.
 #pragma once
 
 #include <ogive/core/accum.hpp>

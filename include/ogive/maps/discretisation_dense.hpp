@@ -61,6 +61,7 @@ inline void discretise_dense(discretisation rule, const view<const double, 1>& d
   is.output("A_bar", A_bar).output("B_bar", B_bar).apart("A_bar", A_bar, "B_bar", B_bar);
   require(is.result());
   maps::detail::check_weight(rule, alpha);
+  if (N == 0) return;
 
   const matrix a = maps::detail::to_matrix(A);
   const matrix b = maps::detail::to_matrix(B);
