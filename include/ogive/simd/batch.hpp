@@ -32,6 +32,18 @@ using batch_mask = xsimd::batch_bool<T, Arch>;
 template <class T, class Arch = default_arch>
 inline constexpr index_t width = static_cast<index_t>(batch<T, Arch>::size);
 
+template <class... Archs>
+struct arch_list {};
+
+/// Every register width this build can use, the widest first: for tests and benchmarks.
+#if defined(__AVX512F__) && defined(__FMA__)
+using all_archs = arch_list<default_arch, xsimd::fma3<xsimd::avx2>, xsimd::sse2>;
+#elif defined(__AVX__)
+using all_archs = arch_list<default_arch, xsimd::sse2>;
+#else
+using all_archs = arch_list<default_arch>;
+#endif
+
 namespace detail {
 
 template <class T, class Arch>

@@ -36,7 +36,8 @@ struct math<float> {
   static constexpr float log2_e = 0x1.715476p+0F, two_over_pi = 0x1.45f306p-1F;
   static constexpr float ln2[] = {0x1.62e4p-1F, 0x1.7f7d1cp-20F};  // the first times any exponent is exact
   static constexpr float half_pi[] = {0x1.921fb6p+0F, -0x1.777a5cp-25F, -0x1.ee59dap-50F};
-  static constexpr float half_pi_short[] = {0x1.92p+0F, 0x1.fcp-12F, -0x1.58p-21F, 0x1.1p-30F, 0x1.68c234p-39F};
+  static constexpr float half_pi_short[] = {0x1.92p+0F, 0x1.fcp-12F, -0x1.58p-21F,
+                                            0x1.1p-30F, 0x1.68p-39F, 0x1.84698ap-48F};
   static constexpr float trigonometric_limit = 1e5F;
   // (eʳ − 1 − r) / r², |r| ≤ ln 2 / 2
   static constexpr float exp[] = {0x1.fffffcp-2F, 0x1.555492p-3F, 0x1.5558f4p-5F, 0x1.123a2p-7F, 0x1.6a23c6p-10F};
