@@ -552,20 +552,14 @@ inline bool brief(index_t length) noexcept { return length <= 8; }
 
 enum class verb { step, recurrent, chunked, forward };
 
-/// Every verb after the door.
-template <verb Verb, class Op, class State>
-void run_matrix(const Op& op, const State& st, const view<typename Op::scalar, 4>& o, const options& how,
-                context& ctx) {
-  using Acc = sweep_t<typename Op::scalar, typename State::storage_type>;
-  const matrix_binding<Op> bound{&op, &o};
-  form shape_of_run = Verb == verb::chunked ? form::chunked : form::recurrent;
-  bool in_place = Verb == verb::step;
-  if constexpr (Verb == verb::forward) {
-    const index_t length = op.extents().length;
-    shape_of_run = how.form != form::automatic ? how.form : brief(length) ? form::recurrent : form::chunked;
-    in_place = how.form == form::automatic && brief(length);
-  }
-  const matrix_problem<Acc> p = describe<Acc>(bound, st, shape_of_run, in_place, how);
+/// Whether an operator brings a left product, a form without a state.
+template <class Op>
+concept with_left_product = requires(const Op& op) {
+  op.template left_bytes<double>();
+};
+
+template <class Op, class Acc>
+void run_tasks_of(const matrix_problem<Acc>& p, context& ctx) {
   const std::size_t bytes = scratch_of(p);
   ctx.reserve(static_cast<std::size_t>(ctx.workers()) * bytes);
   const bool flush = ctx.flush();
@@ -580,12 +574,39 @@ void run_matrix(const Op& op, const State& st, const view<typename Op::scalar, 4
   });
 }
 
+/// Every verb after the door.
+template <verb Verb, class Op, class State>
+void run_matrix(const Op& op, const State& st, const view<typename Op::scalar, 4>& o, const options& how,
+                context& ctx) {
+  using Acc = sweep_t<typename Op::scalar, typename State::storage_type>;
+  const view<typename Op::scalar, 4> nowhere;
+  matrix_binding<Op> bound{&op, &o};
+  form shape_of_run = Verb == verb::chunked ? form::chunked : form::recurrent;
+  bool in_place = Verb == verb::step;
+  if constexpr (Verb == verb::forward) {
+    const index_t length = op.extents().length;
+    shape_of_run = how.form != form::automatic ? how.form : brief(length) ? form::recurrent : form::chunked;
+    in_place = how.form == form::automatic && brief(length);
+    if constexpr (with_left_product<Op>) {
+      if (how.form == form::left) {
+        op.left(st, o, ctx);
+        if (!st.final.present()) return;
+        bound.o = &nowhere;  // a state is still wanted: the chunks bring it
+        shape_of_run = form::chunked;
+      }
+    }
+  }
+  run_tasks_of<Op>(describe<Acc>(bound, st, shape_of_run, in_place, how), ctx);
+}
+
 template <class Op, class State>
 status check_matrix(const Op& op, const State& st, const view<typename Op::scalar, 4>& o, const options& how) noexcept {
   core::checker ask(Op::name);
   ask.chunk(how);
-  if (ask && how.form != form::automatic && how.form != form::recurrent && how.form != form::chunked) {
-    ask.refuse("form", status_code::value) << "must be automatic, recurrent or chunked";
+  const bool left = with_left_product<Op> && how.form == form::left;
+  if (ask && !left && how.form != form::automatic && how.form != form::recurrent && how.form != form::chunked) {
+    ask.refuse("form", status_code::value)
+        << "must be automatic, recurrent" << (with_left_product<Op> ? ", left" : "") << " or chunked";
   }
   op.check_fields(ask);
   if (!ask) return ask.result();
@@ -634,8 +655,10 @@ std::size_t scratch_bytes(const Op& op, const options& how = {}, int workers = 1
   const detail::matrix_binding<Op> bound{&op, &o};
   const auto most = [&]<class Acc>(Acc) noexcept {
     const typename Op::template state_of<Acc> st{};
-    return std::max(detail::scratch_of(detail::describe<Acc>(bound, st, form::recurrent, false, how)),
-                    detail::scratch_of(detail::describe<Acc>(bound, st, form::chunked, false, how)));
+    std::size_t bytes = std::max(detail::scratch_of(detail::describe<Acc>(bound, st, form::recurrent, false, how)),
+                                 detail::scratch_of(detail::describe<Acc>(bound, st, form::chunked, false, how)));
+    if constexpr (detail::with_left_product<Op>) bytes = std::max(bytes, op.template left_bytes<Acc>());
+    return bytes;
   };
   const std::size_t each = std::max(most(accum_t<typename Op::scalar>{}), most(double{}));
   return each * static_cast<std::size_t>(std::max(workers, 1));

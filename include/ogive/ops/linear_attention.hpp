@@ -8,8 +8,8 @@
 // Katharopoulos et al., Transformers are RNNs, arXiv:2006.16236. Four rules for ε are in use: see eps_placement.
 #pragma once
 
-#include <ogive/engine/feature_rows.hpp>
 #include <ogive/engine/matrix.hpp>
+#include <ogive/engine/product_binding.hpp>
 
 #include <cmath>
 #include <optional>
@@ -101,6 +101,23 @@ struct linear_attention {
     detail::change_rows(panel, stride, at.count, v.extent(3),
                         [&](index_t i, index_t, auto sum) noexcept { return decltype(sum)(room[i]) * sum; });
     detail::store_rows(panel, stride, detail::rows_of(o, at, at.count));
+  }
+
+  /// (φ(Q) φ(K)ᵀ under the causal mask) V, for options{.form = form::left}.
+  template <class State>
+  void left(const State& st, const view<T, 4>& o, context& ctx) const {
+    using Acc = sweep_t<T, typename State::storage_type>;
+    const detail::product_binding<linear_attention, State, Acc> bound{*this, st, o};
+    const detail::product_problem<Acc> p = bound.problem();
+    ctx.reserve(static_cast<std::size_t>(ctx.workers()) * detail::left_product_bytes(p));
+    if (p.outputs) detail::left_product(p, ctx);
+  }
+  template <class Acc>
+  std::size_t left_bytes() const noexcept {
+    const linear_attention_state<Acc> st{.initial = view<const Acc, 4>(nullptr, {})};
+    const view<T, 4> o;
+    return detail::left_product_bytes(
+        detail::product_binding<linear_attention, linear_attention_state<Acc>, Acc>{*this, st, o}.problem());
   }
 
   template <class Acc>
