@@ -1,0 +1,218 @@
+// The harness of operators over tokens: every form, on every storage type, against a file.
+#pragma once
+
+#include <ogive/reference/activations.hpp>
+#include <ogive/testing/laws.hpp>
+
+#include <sstream>
+
+#include "tests/golden/tool/trial.hpp"
+
+namespace ogive::golden {
+
+/// Numbers of a run, under the name that the file has for them.
+struct named_view {
+  named_numbers all;
+  bool of_state;  ///< stored as the state is, not as the tensors are
+};
+using named_views = std::vector<named_view>;
+
+/// Adds what a run left in x, if it left anything.
+template <class T, std::size_t Rank>
+void add_output(named_views& list, const std::string& name, const view<T, Rank>& x, bool of_state = false) {
+  if (x.present()) list.push_back({{name, testing::flatten(x)}, of_state});
+}
+template <class T, std::size_t Rank>
+void add_state(named_views& list, const std::string& name, const view<T, Rank>& x) {
+  add_output(list, name, x, true);
+}
+
+// A family describes an operator on a file as arguments, for tensors stored as T:
+//   op                             the operator, its views into tensors that the arguments own
+//   st                             its state with the initial pools, where it has one
+//   outputs(o, st)                 what a run left behind, as the file names and orders it
+//   define<Acc>(op, st, o)         the definition, computed in Acc
+//   define_masked<Acc>(op, st, o)  the other definition, where there is one
+//   chunk                          tokens per chunk that the file was made with, 0 if it does not say
+
+namespace detail {
+
+using testing::layout;
+using testing::way;
+using testing::detail::has_chunks;
+using testing::detail::timeless;
+using testing::detail::with_state;
+
+template <class Arguments>
+using op_of = std::remove_cvref_t<decltype(std::declval<Arguments>().op)>;
+
+template <class Op>
+std::vector<way> ways_on(const Op& op, index_t chunk_of_file) {
+  if constexpr (!with_state<Op> || timeless<Op>) {
+    return testing::detail::ways<Op>();
+  } else {
+    std::vector<way> all{{way::kind::step}, {way::kind::recurrent}, {way::kind::forward}};
+    // Lengths and offsets count from the first token of a call: a later token alone has neither.
+    if (!op.lengths.present() && !op.offsets.present()) all.push_back({way::kind::steps});
+    if constexpr (has_chunks<Op>) {
+      for (const index_t chunk : {index_t(0), index_t(1), index_t(3), index_t(16), index_t(64), chunk_of_file}) {
+        all.push_back({way::kind::chunked, chunk});
+      }
+    }
+    return all;
+  }
+}
+
+/// A state with room for the final pools, `where` says in which order of axes.
+template <class Arguments>
+auto state_in(testing::memory& room, const Arguments& args) {
+  auto st = args.st;
+  testing::detail::for_pools(st, [&](auto& initial, auto&) { initial = room.copy(initial); });
+  return st;
+}
+
+/// What the definition gives, computed in Acc, for any operator with the arguments' fields.
+template <class Acc, class Arguments>
+named_views defined(const Arguments& args, const op_of<Arguments>& op, bool masked = false) {
+  using Op = op_of<Arguments>;
+  testing::memory room;
+  const auto o = room.take<Acc>(testing::sampler<Op>::output(op));
+  auto st = args.st;
+  if (!masked) testing::detail::give_finals(room, op, testing::detail::sequence_count(op), st);
+  if constexpr (requires { args.template define_masked<Acc>(op, st, o); }) {
+    if (masked) args.template define_masked<Acc>(op, st, o);
+  }
+  if (!masked) args.template define<Acc>(op, st, o);
+  return args.outputs(o, st);
+}
+
+template <class T>
+void check(trial& t, const std::string& form, const std::string& variant, const named_views& all) {
+  for (const named_view& one : all) t.check<T>(form, variant, one.all);
+}
+
+/// Every form in T, with K-first and V-first states.
+template <class T, class Arguments>
+void run_forms(trial& t, const Arguments& args) {
+  using Op = op_of<Arguments>;
+  using S = testing::detail::storage_of<Op>;
+  for (const layout where : {layout::dense, layout::turned}) {
+    testing::memory room(where);
+    const auto st = state_in(room, args);
+    for (const way& how : ways_on(args.op, args.chunk)) {
+      const auto got = testing::detail::run<S>(how, args.op, st, where);
+      way plain = how;
+      plain.chunk = 0;
+      std::ostringstream form, variant;
+      form << plain;
+      if (how.chunk > 0) variant << "chunk " << how.chunk << ", ";
+      variant << (where == layout::turned ? "V-first" : "K-first");
+      check<T>(t, form.str(), variant.str(), args.outputs(got.o, got.st));
+    }
+  }
+}
+
+/// d as PyTorch has it: its softplus is x itself above 20.
+template <class T>
+tensor<T, 3> torch_steps(const view<const T, 3>& dt, const view<const T, 1>& bias) {
+  tensor<T, 3> steps(dt.extents());
+  testing::for_each(dt, [&](const T& raw, index_t i) {
+    const T x = raw + (bias.present() ? bias[i % dt.extent(2)] : T(0));
+    steps.data()[i] = x > T(20) ? x : reference::softplus(x);
+  });
+  return steps;
+}
+
+/// Files were made with that softplus, the definition is exact: what a file says is moved by the difference that this
+/// makes to the definition, so that nobody is blamed for being right.
+template <class Arguments>
+void correct_softplus(trial& t, const Arguments& args) {
+  if constexpr (requires { args.op.dt_softplus; }) {
+    if (!args.op.dt_softplus) return;
+    const tensor<double, 3> steps = torch_steps(args.op.dt, args.op.dt_bias);
+    auto torch = args.op;
+    torch.dt = steps;
+    torch.dt_bias = {};
+    torch.dt_softplus = false;
+    const named_views ours = defined<double>(args, args.op);
+    const named_views theirs = defined<double>(args, torch);
+    const auto move = [&]<class T>(T) {
+      for (std::size_t i = 0; i < ours.size(); ++i) {
+        const auto& [output, numbers] = ours[i].all;
+        if (!t.file.has(output)) continue;
+        target wanted = t.expected<T>(output);
+        if (wanted.numbers.size() != numbers.size()) continue;
+        for (std::size_t n = 0; n < numbers.size(); ++n) wanted.numbers[n] += numbers[n] - theirs[i].all.numbers[n];
+        t.expect<T>(output, wanted);
+      }
+    };
+    move(double());
+    move(float());
+  }
+}
+
+/// With arguments rounded to a 16-bit T the file's numbers are not the answer any more. The definition in double on the
+/// rounded arguments is, and its error in float takes the place of the file's hint. Nothing is asked where a number
+/// leaves the range of T.
+template <class T, class Arguments>
+bool expect_rounded(trial& t, const Arguments& args) {
+  const named_views wide = defined<double>(args, args.op);
+  const named_views narrow = defined<float>(args, args.op);
+  const double most = std::is_same_v<T, float16> ? 65504 : static_cast<double>(std::numeric_limits<float>::max());
+  const double least = std::is_same_v<T, float16> ? 0x1p-25 : 0;  // half the unit of float16's subnormal numbers
+  for (std::size_t i = 0; i < wide.size(); ++i) {
+    const std::vector<double>& numbers = wide[i].all.numbers;
+    for (const double x : numbers) {
+      if (!(std::fabs(x) < most)) return false;
+    }
+    const double scale = testing::max_abs(numbers);
+    const double hint = testing::compare(narrow[i].all.numbers, numbers, 0).error;
+    const double stored = wide[i].of_state || scale == 0 ? 0 : testing::unit_roundoff<T>() + least / scale;
+    t.expect<T>(wide[i].all.output,
+                {.numbers = numbers, .how = {.scale = scale}, .bound = golden_case::float_bound(hint) + stored});
+  }
+  return true;
+}
+
+template <class Arguments>
+void require_fit(const Arguments& args) {
+  using Op = op_of<Arguments>;
+  testing::memory room;
+  const auto o = room.take<typename Op::scalar>(testing::sampler<Op>::output(args.op));
+  if constexpr (with_state<Op>) {
+    require(check(args.op, args.st, o));
+  } else {
+    require(check(args.op, o));
+  }
+}
+
+}  // namespace detail
+
+/// Runs an operator in double and float: its definitions and every form. `make` is called with a number of each storage
+/// type and gives the arguments.
+template <class Make>
+void run_wide(trial& t, const Make& make) {
+  const auto args = make(double());
+  detail::require_fit(args);
+  detail::correct_softplus(t, args);
+  detail::check<double>(t, "definition", "", detail::defined<double>(args, args.op));
+  if constexpr (requires { args.template define_masked<double>(args.op, args.st, view<double, 4>()); }) {
+    detail::check<double>(t, "masked", "", detail::defined<double>(args, args.op, true));
+  }
+  detail::run_forms<double>(t, args);
+  detail::run_forms<float>(t, make(float()));
+}
+
+/// And in 16-bit numbers.
+template <class Make>
+void run_all(trial& t, const Make& make) {
+  run_wide(t, make);
+  const auto run = [&]<class T>(T) {
+    const auto args = make(T());
+    if (detail::expect_rounded<T>(t, args)) detail::run_forms<T>(t, args);
+  };
+  run(bfloat16());
+  run(float16());
+}
+
+}  // namespace ogive::golden

@@ -1,0 +1,171 @@
+// The three pieces that a chunked SSD is made of, each as SSD over packed sequences: a chunk is a sequence with a state
+// of its own. The files give cumulative log decays; the difference of two neighbours is the decay of a token, and sums
+// of differences telescope, so exp of them is off by no more than rounding times |G| e^G, G the sum: less than a bit.
+#include <ogive/testing/samplers/ssd.hpp>
+
+#include "tests/golden/tool/sequence_forms.hpp"
+#include "tests/golden/tool/state_space.hpp"
+
+namespace ogive::golden {
+
+namespace {
+
+/// dt and dA_cumsum are b,h,c,l; the tokens of the other tensors may end inside the last chunk.
+struct chunks {
+  tensor<double, 3> g, w;  ///< log decays and weights [B, L, H]
+  std::vector<std::int64_t> offsets{0};
+
+  chunks(const golden_case& file, index_t length) {
+    const auto dt = file.get<double, 4>("dt");
+    const auto cumulative = file.get<double, 4>("dA_cumsum");
+    const index_t B = dt.extent(0), H = dt.extent(1), C = dt.extent(2), l = dt.extent(3);
+    if (cumulative.extents() != dt.extents() || length > C * l) {
+      throw std::runtime_error("dt and dA_cumsum must both be [b, h, c, l], with c l tokens or more");
+    }
+    g = tensor<double, 3>({B, length, H});
+    w = g;
+    for (index_t b = 0; b < B; ++b) {
+      for (index_t t = 0; t < length; ++t) {
+        for (index_t h = 0; h < H; ++h) {
+          const index_t c = t / l, i = t % l;
+          g(b, t, h) = cumulative(b, h, c, i) - (i > 0 ? cumulative(b, h, c, i - 1) : 0);
+          w(b, t, h) = dt(b, h, c, i);
+        }
+      }
+      for (index_t c = 1; c <= C; ++c) offsets.push_back(b * length + std::min(c * l, length));
+    }
+  }
+};
+
+template <class T>
+struct piece_arguments {
+  ssd<T> op;
+  state<T> st;
+  index_t chunk = 0;
+
+  template <class Acc, class State>
+  void define(const ssd<T>& o, const State& from, const view<Acc, 4>& y) const {
+    reference::evaluate<Acc>(o, from, y);
+  }
+};
+
+/// ssd_chunk_state: states[b,c,h] = Σ_l exp(cum_last − cum_l) dt_l x_l B_lᵀ, what a chunk adds to the state.
+template <class T>
+struct chunk_state : piece_arguments<T> {
+  tensor<T, 4> x, B;
+  chunks of;
+  log_decays<T> steps;
+
+  explicit chunk_state(const golden_case& file)
+      : x(file.get<T, 4>("x")),
+        of(file, x.extent(1)),
+        steps(of.g.all(), of.w.all()) {
+    B = steps.weighted(file.get<double, 4>("B").all());
+    this->op = steps.on({.x = x, .B = B, .C = B});
+    this->op.x = one_row(this->op.x);
+    this->op.dt = one_row(this->op.dt);
+    this->op.B = this->op.C = one_row(this->op.B);
+    this->op.offsets = of.offsets;
+  }
+
+  template <class O>
+  named_views outputs(const view<O, 4>&, const state<T>& left) const {
+    named_views all;
+    add_state(all, "states", from_v_first(left.final));
+    return all;
+  }
+};
+
+/// ssd_chunk_scan: y = (C Bᵀ ∘ decay) (dt x) + exp(cum) C S_prev + D x, times silu(z), S_prev given for every chunk.
+template <class T>
+struct chunk_scan : piece_arguments<T> {
+  tensor<T, 4> x, B, C, z, S;
+  tensor<T, 2> D;
+  chunks of;
+  log_decays<T> steps;
+
+  explicit chunk_scan(const golden_case& file)
+      : x(file.get<T, 4>("x")),
+        z(file.get_if<T, 4>("z")),
+        D(skips<T>(file)),
+        of(file, x.extent(1)),
+        steps(of.g.all(), of.w.all()) {
+    B = steps.weighted(file.get<double, 4>("B").all());
+    C = steps.repeated(file.get<double, 4>("C").all());
+    S = file.merged<T, 4>("prev_states");
+    this->op = steps.on({.x = x, .B = B, .C = C, .D = D, .z = z});
+    this->op.x = one_row(this->op.x);
+    this->op.dt = one_row(this->op.dt);
+    this->op.B = one_row(this->op.B);
+    this->op.C = one_row(this->op.C);
+    this->op.z = one_row(this->op.z);
+    this->op.offsets = of.offsets;
+    this->st.initial = from_v_first(std::as_const(S).all());
+  }
+
+  template <class O>
+  named_views outputs(const view<O, 4>& o, const state<T>&) const {
+    named_views all;
+    add_output(all, "out", o);
+    return all;
+  }
+};
+
+/// ssd_state_passing: S_{c+1} = exp(dA_c) S_c + states_c over chunks, out_c = S_c. The chunks are the tokens here, their
+/// states the values, written under a key of 1 and read after; so out is what the reads give, one later.
+template <class T>
+struct state_passing : piece_arguments<T> {
+  log_decays<T> steps;
+  tensor<T, 4> x, B, C, S;
+
+  explicit state_passing(const golden_case& file)
+      : steps(decays(file).all()), x(file.get<T, 4>("states")), C({x.extent(0), x.extent(1), x.extent(2), 1}, T(1)) {
+    const tensor<double, 4> ones(C.extents(), 1.0);
+    B = steps.weighted(ones.all());
+    this->op = steps.on({.x = x, .B = B, .C = C});
+    if (!file.has("initial_states")) return;
+    S = file.get<T, 4>("initial_states");
+    this->st.initial = view<const T, 4>(S.data(), {S.extent(1), S.extent(2), 1, S.extent(3)});
+  }
+
+  template <class O>
+  named_views outputs(const view<O, 4>& o, const state<T>& left) const {
+    tensor<O, 4> before(o.extents());
+    for (index_t b = 0; b < o.extent(0); ++b) {
+      for (index_t c = 0; c < o.extent(1); ++c) {
+        for (index_t h = 0; h < o.extent(2); ++h) {
+          for (index_t i = 0; i < o.extent(3); ++i) {
+            const auto first = this->st.initial.present() ? static_cast<O>(this->st.initial(b, h, 0, i)) : O(0);
+            before(b, c, h, i) = c > 0 ? o(b, c - 1, h, i) : first;
+          }
+        }
+      }
+    }
+    named_views all;
+    add_output(all, "out", before.all());
+    add_state(all, "final", left.final);
+    return all;
+  }
+
+ private:
+  /// dA_chunk_cumsum b,h,c as [B, L, H].
+  static tensor<double, 3> decays(const golden_case& file) {
+    const auto given = file.get<double, 3>("dA_chunk_cumsum");
+    tensor<double, 3> g({given.extent(0), given.extent(2), given.extent(1)});
+    testing::memory::assign(g.all(), given.all().permute({0, 2, 1}));
+    return g;
+  }
+};
+
+template <template <class> class Arguments>
+void run_piece(trial& t) {
+  run_wide(t, [&]<class T>(T) { return Arguments<T>(t.file); });
+}
+
+const registration states("ssd_chunk_state", run_piece<chunk_state>);
+const registration scan("ssd_chunk_scan", run_piece<chunk_scan>);
+const registration passing("ssd_state_passing", run_piece<state_passing>);
+
+}  // namespace
+
+}  // namespace ogive::golden
