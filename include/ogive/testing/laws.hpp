@@ -131,6 +131,7 @@ std::vector<way> ways() {
   } else {
     std::vector<way> all{
         {way::kind::recurrent}, {way::kind::recurrent, 3}, {way::kind::forward}, {way::kind::step}, {way::kind::steps}};
+    if constexpr (requires { sampler<Op>::left_product; }) all.push_back({way::kind::forward, 0, form::left});
     if constexpr (has_chunks<Op>) {
       for (const index_t chunk : {0, 1, 2, 3, 7, 16, 17, 64}) all.push_back({way::kind::chunked, chunk});
     }

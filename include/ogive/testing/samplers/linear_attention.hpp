@@ -171,6 +171,7 @@ template <storage T, feature_map Map>
 struct sampler<linear_attention<T, Map>> : linear_attention_sampler<linear_attention, T, Map> {
   using op = linear_attention<T, Map>;
   static constexpr std::tuple tokens{&op::k, &op::q, &op::v, &op::key_mask};
+  static constexpr bool left_product = true;  // a form of `forward`
 
   static op draw(rng& random, memory& room, index_t batch, index_t length) {
     return linear_attention_sampler<ogive::linear_attention, T, Map>::draw(random, room, batch, length, length);

@@ -1,0 +1,87 @@
+// Faults that users of linear attention met elsewhere, and worked examples, as right values.
+#include <ogive/maps/elementwise.hpp>
+#include <ogive/ops/linear_attention.hpp>
+#include <ogive/ops/noncausal_linear_attention.hpp>
+
+#include "tests/catch.hpp"
+
+using namespace ogive;
+using tests::WithinRel;
+
+TEST_CASE("an additive memory reads what was written under a key, and what overlaps it") {
+  const std::vector<double> keys{1, 0, 0.6, 0.8, 1, 0, 0, 1};
+  const std::vector<double> values{1, 0, 0, 1, 2, 0, 3, 1};
+  const std::vector<double> queries{1, 0, 1, 0, 1, 0, 1, 0};
+  tensor<double, 4> o({1, 4, 1, 2});
+  const linear_attention<double> op{.q = view<const double, 4>(queries, {1, 4, 1, 2}),
+                                    .k = view<const double, 4>(keys, {1, 4, 1, 2}),
+                                    .v = view<const double, 4>(values, {1, 4, 1, 2}),
+                                    .normalise = false,
+                                    .scale = 1.0};
+  for (const form how : {form::recurrent, form::chunked, form::automatic}) {
+    forward(op, {}, o, {.form = how});
+    CHECK(o(0, 3, 0, 0) == 3);
+    CHECK(o(0, 3, 0, 1) == 0.6);
+  }
+  const noncausal_linear_attention<double> all{
+      .q = op.q.slice(1, 0, 1), .k = op.k, .v = op.v, .normalise = false, .scale = 1.0};
+  for (const form how : {form::left, form::right}) {
+    forward(all, {}, o.all().slice(1, 0, 1), {.form = how});
+    CHECK(o(0, 0, 0, 0) == 3);
+    CHECK(o(0, 0, 0, 1) == 0.6);
+  }
+}
+
+TEST_CASE("C11: the mean survives features that are next to nothing") {
+  const tensor<double, 4> x({1, 4, 1, 1}, -60.0);
+  const std::vector<double> values{1, 2, 3, 4};
+  const view<const double, 4> v(values, {1, 4, 1, 1});
+  tensor<double, 4> o({1, 4, 1, 1});
+  const linear_attention<double, maps::elu1> op{.q = x, .k = x, .v = v, .eps = 0};
+  for (const form how : {form::recurrent, form::chunked}) {
+    forward(op, {}, o, {.form = how});
+    for (index_t t = 0; t < 4; ++t) CHECK_THAT(o(0, t, 0, 0), WithinRel(1 + 0.5 * static_cast<double>(t), 1e-14));
+  }
+  const noncausal_linear_attention<double, maps::elu1> all{.q = x, .k = x, .v = v, .eps = 0};
+  for (const form how : {form::left, form::right}) {
+    forward(all, {}, o, {.form = how});
+    for (index_t t = 0; t < 4; ++t) CHECK_THAT(o(0, t, 0, 0), WithinRel(2.5, 1e-14));
+  }
+}
+
+TEST_CASE("C11: a normaliser that vanishes gives 0, never NaN or infinity") {
+  const float c = 2;
+  const tensor<float, 4> v({1, 4, 1, 1}, c);
+  for (const float q_at : {-200.0F, -60.0F, -1.0F, 0.0F, 1.0F, 60.0F, 200.0F}) {
+    for (const float k_at : {-200.0F, -60.0F, -1.0F, 0.0F, 1.0F, 60.0F, 200.0F}) {
+      for (const float eps : {0.0F, 1e-6F}) {
+        const tensor<float, 4> q({1, 4, 1, 1}, q_at), k({1, 4, 1, 1}, k_at);
+        tensor<float, 4> o({1, 4, 1, 1});
+        const auto check = [&](const char* what, bool causal) {
+          const auto phi = [](float x) { return x > 0 ? x + 1 : std::exp(x); };
+          for (index_t t = 0; t < 4; ++t) {
+            INFO(what << ", q " << q_at << ", k " << k_at << ", eps " << eps << ", token " << t);
+            const float weight = phi(q_at) * phi(k_at) * static_cast<float>(causal ? t + 1 : 4);
+            const float got = o(0, t, 0, 0);
+            CHECK(std::isfinite(got));
+            if (weight < std::numeric_limits<float>::min()) {
+              CHECK((got == 0 || std::fabs(got - c * weight / (weight + eps)) <= 1e-5F * c));
+            } else {
+              CHECK_THAT(got, WithinRel(c * weight / (weight + eps), 1e-5F));
+            }
+          }
+        };
+        const linear_attention<float, maps::elu1> op{.q = q, .k = k, .v = v, .eps = eps};
+        forward(op, {}, o, {.form = form::recurrent});
+        check("recurrent", true);
+        forward(op, {}, o, {.form = form::chunked});
+        check("chunked", true);
+        const noncausal_linear_attention<float, maps::elu1> all{.q = q, .k = k, .v = v, .eps = eps};
+        forward(all, {}, o, {.form = form::left});
+        check("left", false);
+        forward(all, {}, o, {.form = form::right});
+        check("right", false);
+      }
+    }
+  }
+}
