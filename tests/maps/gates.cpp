@@ -5,6 +5,25 @@
 
 using namespace ogive;
 
+TEST_CASE("C09: softplus keeps its digits for negative inputs, in every lane and in the tail") {
+  const std::pair<double, double> cases[] = {
+      {-80, 1.8048513878e-35}, {-50, 1.9287498480e-22}, {-20, 2.0611536203e-09}, {-15, 3.0590227371e-07},
+      {-3, 0.0485873516},      {0, 0.6931471806},       {3, 3.0485873516},       {20, 20}};
+  for (const auto& [x, value] : cases) {
+    std::vector<float> y(23);
+    for (index_t i = 0; i < 23; i += simd::width<float>) {
+      const index_t count = std::min(simd::width<float>, 23 - i);
+      simd::store(y.data() + i, simd::softplus(simd::broadcast(static_cast<float>(x))), count);
+    }
+    for (const float lane : y) CHECK_THAT(lane, Catch::Matchers::WithinRel(static_cast<float>(value), 1e-5F));
+    CHECK(simd::softplus(static_cast<float>(x)) == y[0]);
+    const double exact = std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x)));
+    CHECK_THAT(simd::softplus(x), Catch::Matchers::WithinRel(exact, 1e-13));
+  }
+  CHECK(simd::softplus(-100.0F) >= 0);
+  CHECK(simd::softplus(-100.0F) <= 1.2e-38F);
+}
+
 TEMPLATE_TEST_CASE("A is minus the exponential of its logarithm", "", float, double) {
   using T = TestType;
   tensor<T, 2> A_log({3, 5});

@@ -137,8 +137,9 @@ TEST_CASE("FAVOR+ estimates exp(q.k/sqrt d), orthogonal rows with less variance 
 }
 
 TEST_CASE("a projection without features or columns is refused by name") {
-  CHECK_THROWS_AS(maps::gaussian_projection<float>(0, 3, 1), std::invalid_argument);
-  CHECK_THROWS_AS(maps::orthogonal_projection<float>(3, -1, 1), std::invalid_argument);
+  const index_t none = GENERATE(0, -1);
+  CHECK_THROWS_AS(maps::gaussian_projection<float>(none, 3, 1), std::invalid_argument);
+  CHECK_THROWS_AS(maps::orthogonal_projection<float>(3, none, 1), std::invalid_argument);
   try {
     maps::orthogonal_projection<float>(0, 3, 1);
   } catch (const std::invalid_argument& refused) {

@@ -97,6 +97,16 @@ struct scaled_add {
   }
 };
 
+/// out [d, M] = Wᵀ for W [M, d].
+template <class Acc, class P>
+void turn(const view<const P, 2>& W, const linalg::panel<Acc>& out) noexcept {
+  if constexpr (std::is_same_v<Acc, P>) {
+    if (W.stride(1) == 1) return linalg::transpose(W.extent(0), W.extent(1), {W.data(), W.stride(0)}, out);
+  }
+  for (index_t j = 0; j < W.extent(0); ++j)
+    for (index_t i = 0; i < W.extent(1); ++i) out.row(i)[j] = static_cast<Acc>(W(j, i));
+}
+
 /// y = f · x Wᵀ: x [rows, d], W [M, d] of any strides and type, y [rows, ≥ M]. Features side by side in memory (as
 /// gaussian_projection and orthogonal_projection lay them) are used as they lie, others are turned round block by
 /// block on the stack.
@@ -106,10 +116,10 @@ void project(Acc f, const view<const Acc, 2>& x, const view<const P, 2>& W, cons
   const index_t d = x.extent(1);
   const index_t M = W.extent(0);
   const linalg::panel<const Acc> X{x.data(), x.stride(0)};
+  const linalg::panel<Acc> Y{y.data(), y.stride(0)};
   if constexpr (std::is_same_v<Acc, P>) {
     if (W.stride(0) == 1) {
-      linalg::gemm_ab(rows, M, d, X, {W.data(), W.stride(1)}, linalg::panel<Acc>{y.data(), y.stride(0)},
-                      scaled<Acc>{f});
+      linalg::gemm_ab(rows, M, d, X, {W.data(), W.stride(1)}, Y, scaled<Acc>{f});
       return;
     }
   }
@@ -120,16 +130,14 @@ void project(Acc f, const view<const Acc, 2>& x, const view<const P, 2>& W, cons
   const index_t deep = held / across;
   for (index_t j = 0; j < M; j += across) {
     const index_t columns = std::min(across, M - j);
+    const linalg::panel<Acc> to{Y.data + j, Y.stride};
     for (index_t i = 0; i < d || i == 0; i += deep) {
       const index_t depth = std::min(deep, d - i);
-      for (index_t c = 0; c < columns; ++c)
-        for (index_t k = 0; k < depth; ++k) turned[k * across + c] = static_cast<Acc>(W(j + c, i + k));
-      const linalg::panel<Acc> to{y.data() + j, y.stride(0)};
-      const linalg::panel<const Acc> from{X.data + i, X.stride};
+      turn(W.slice(0, j, columns).slice(1, i, depth), linalg::panel<Acc>{turned, across});
       if (i == 0) {
-        linalg::gemm_ab(rows, columns, depth, from, {turned, across}, to, scaled<Acc>{f});
+        linalg::gemm_ab(rows, columns, depth, X, {turned, across}, to, scaled<Acc>{f});
       } else {
-        linalg::gemm_ab(rows, columns, depth, from, {turned, across}, to, scaled_add<Acc>{f});
+        linalg::gemm_ab(rows, columns, depth, {X.data + i, X.stride}, {turned, across}, to, scaled_add<Acc>{f});
       }
     }
   }
