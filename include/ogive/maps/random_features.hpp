@@ -67,7 +67,7 @@ void largest(const char* verb, const view<const T, 4>& x, index_t K, const view<
 /// - the keys' c is `key_shift`, a constant: causal, a later token never changes an earlier one. With 0 features reach
 ///   exp(|w|²/2), some e^(d/2), so from d = 128 on in float choose it, half the d of the projection say;
 /// - or the keys' c is the table `key_stabiliser` [B, H], the maximum over all keys of a sequence and head that the
-///   paper's code takes: `key_stabilisers` computes it in a pass of its own. Not causal, and not for streaming.
+///   paper's code takes: `stabilisers` computes it in a pass of its own. Not causal, and not for streaming.
 template <class P = float>
 struct favor {
   view<const P, 2> W;  // [M, d]
