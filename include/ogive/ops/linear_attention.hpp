@@ -69,7 +69,12 @@ struct linear_attention {
       ask.divides("H (heads of v)", v.extent(2), "Hq (heads of q)", q.extent(2));
     }
     ask.extents("key_mask", key_mask, {b, l}, "[B, L] as q");
-    if (const status fits = check_map(map, d); ask && !fits) ask.refuse("map", fits.code()) << fits.text();
+    if (const status fits = check_map(map, q.extents(), side::query); ask && !fits) {
+      ask.refuse("map", fits.code()) << fits.text();
+    }
+    if (const status fits = check_map(map, k.extents(), side::key); ask && !fits) {
+      ask.refuse("map", fits.code()) << fits.text();
+    }
   }
   void check_outputs(core::checker& ask, const view<T, 4>& o) const noexcept {
     ask.apart("o", o, "q", q).apart("o", o, "k", k).apart("o", o, "v", v);

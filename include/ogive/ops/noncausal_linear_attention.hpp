@@ -76,7 +76,12 @@ status check_product(const Op& op, const State& st, const view<typename Op::scal
   }
   ask.extents("key_mask", op.key_mask, {B, S}, "[B, S] as k");
   ask.lengths(op.lengths, B);
-  if (const status fits = check_map(op.map, D); ask && !fits) ask.refuse("map", fits.code()) << fits.text();
+  if (const status fits = check_map(op.map, op.q.extents(), side::query); ask && !fits) {
+    ask.refuse("map", fits.code()) << fits.text();
+  }
+  if (const status fits = check_map(op.map, op.k.extents(), side::key); ask && !fits) {
+    ask.refuse("map", fits.code()) << fits.text();
+  }
   if (!ask) return ask.result();
   const index_t K = features(op.map, D);
   ask.extents("o", o, {B, L, std::max(H, Hq), V}, "[B, L, max(H, Hq), V]").output("o", o);
