@@ -9,6 +9,7 @@
 #include <cmath>
 #include <numbers>
 #include <optional>
+#include <type_traits>
 
 namespace ogive::reference {
 
@@ -77,7 +78,7 @@ tensor<Acc, 2> softmax(const view<T, 2>& x) {
 
 /// x Wᵀ + b. W [m, d], b [m] or absent.
 template <class Acc, class T, class U>
-tensor<Acc, 2> affine(const view<T, 2>& x, const view<U, 2>& W, const view<const U, 1>& b = {}) {
+tensor<Acc, 2> affine(const view<T, 2>& x, const view<U, 2>& W, const std::type_identity_t<view<const U, 1>>& b = {}) {
   tensor<Acc, 2> y({x.extent(0), W.extent(0)}, Acc(0));
   for (index_t r = 0; r < y.extent(0); ++r) {
     for (index_t m = 0; m < y.extent(1); ++m) {
@@ -313,21 +314,23 @@ tensor<Acc, 2> cosformer(const view<T, 2>& x, index_t M, index_t first) {
 
 /// Hedgehog: [exp(y), exp(−y)], y = x Wᵀ + b. Zhang et al. 2024, arXiv:2402.04347, equation (6).
 template <class Acc, class T, class U>
-tensor<Acc, 2> hedgehog(const view<T, 2>& x, const view<U, 2>& W, const view<const U, 1>& b = {}) {
+tensor<Acc, 2> hedgehog(const view<T, 2>& x, const view<U, 2>& W,
+                        const std::type_identity_t<view<const U, 1>>& b = {}) {
   const auto y = affine<Acc>(x, W, b);
   return joined(exponential<Acc>(y.all()), exponential<Acc>(scaled<Acc>(y.all(), Acc(-1)).all()));
 }
 
 /// Hedgehog with the row normalised: softmax([2y, −2y]), y = x Wᵀ + b. As flash-linear-attention.
 template <class Acc, class T, class U>
-tensor<Acc, 2> hedgehog_softmax(const view<T, 2>& x, const view<U, 2>& W, const view<const U, 1>& b = {}) {
+tensor<Acc, 2> hedgehog_softmax(const view<T, 2>& x, const view<U, 2>& W,
+                                const std::type_identity_t<view<const U, 1>>& b = {}) {
   const auto y = affine<Acc>(x, W, b);
   return softmax<Acc>(joined(scaled<Acc>(y.all(), Acc(2)), scaled<Acc>(y.all(), Acc(-2))).all());
 }
 
 /// T2R: relu(x Wᵀ + b), learned. Kasai et al. 2021, arXiv:2103.13076.
 template <class Acc, class T, class U>
-tensor<Acc, 2> t2r(const view<T, 2>& x, const view<U, 2>& W, const view<const U, 1>& b = {}) {
+tensor<Acc, 2> t2r(const view<T, 2>& x, const view<U, 2>& W, const std::type_identity_t<view<const U, 1>>& b = {}) {
   return relu<Acc>(affine<Acc>(x, W, b).all());
 }
 
