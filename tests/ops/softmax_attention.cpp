@@ -92,7 +92,7 @@ std::string against_definition(sample<T>& one) {
         const index_t first = wide.window > 0 ? std::max<index_t>(0, at - wide.window + 1) : 0;
         index_t last = wide.lengths.present() ? std::min(S, wide.lengths.at(b)) : S;
         if (wide.causal) last = std::min(last, at + 1);
-        const double logit_error = tolerance<accum_t<T>>(D + 2) * terms.max_logits(b, i, h);
+        const double logit_error = first < last ? tolerance<accum_t<T>>(D + 2) * terms.max_logits(b, i, h) : 0;
         const double allowed =
             (2 * logit_error + tolerance<accum_t<T>>(S + 16) + unit_roundoff<T>()) * (first < last ? largest : 0);
         for (index_t c = 0; c < got.extent(3); ++c) {

@@ -47,6 +47,24 @@ struct product_hooks {
                  index_t stride) noexcept = nullptr;
   void (*store)(const void* op, const tokens& at, index_t column, index_t columns, const Acc* o, index_t stride,
                 const Acc* denominator) noexcept = nullptr;
+  /// Where the live rows that a load or store will touch lie.
+  rows_ahead (*q_rows)(const void* op, const tokens& at) noexcept = nullptr;
+  rows_ahead (*k_rows)(const void* op, const tokens& at) noexcept = nullptr;
+  rows_ahead (*v_rows)(const void* op, const tokens& at, index_t column, index_t columns) noexcept = nullptr;
+  rows_ahead (*o_rows)(const void* op, const tokens& at, index_t column, index_t columns) noexcept = nullptr;
+};
+
+/// A finish that asks for a line of each list of rows with every vector it lets go.
+template <class Finish, index_t Lists>
+struct asking_for {
+  Finish finish;
+  rows_ahead* lists;
+  static constexpr bool reads = Finish::reads;
+  template <class V>
+  OGIVE_INLINE V operator()(index_t i, index_t j, V sum, V c) const noexcept {
+    for (index_t list = 0; list < Lists; ++list) lists[list].ask();
+    return finish(i, j, sum, c);
+  }
 };
 
 /// One call. Sequences are the rows of the batch, or, with `offsets`, the pieces of one packed row (queries and keys
@@ -354,7 +372,7 @@ class left_task {
     while (j < end) {
       const index_t whole = p_.causal ? std::clamp(diagonal + 1 - j, index_t{0}, left_plan::tile) : left_plan::tile;
       const index_t count = std::min(whole > 0 ? whole : left_plan::edge_tile, end - j);
-      take_in(j, count, diagonal);
+      take_in(j, count, diagonal, std::min(left_plan::tile, end - j - count));
       j += count;
     }
     for (index_t g = 0; g < p_.readers(); ++g) {
@@ -395,8 +413,8 @@ class left_task {
     }
   }
 
-  /// Keys [first, first + keys) of the sequence.
-  void take_in(index_t first, index_t keys, index_t diagonal) noexcept {
+  /// Keys [first, first + keys) of the sequence; `next` more will follow.
+  void take_in(index_t first, index_t keys, index_t diagonal, index_t next) noexcept {
     score_tile<Acc> t{};
     t.s = m_.s;
     t.stride = columns_;
@@ -415,10 +433,14 @@ class left_task {
 
     p_.hooks.load_k(p_.hooks.op, sequence_.keys_at(first, keys, p_.key_head(head_)), m_.k, k_stride(), m_.room);
     p_.hooks.load_v(p_.hooks.op, sequence_.keys_at(first, keys, head_), 0, p_.value_dim, m_.v, v_stride());
+    rows_ahead next_k = p_.hooks.k_rows(p_.hooks.op, sequence_.keys_at(first + keys, next, p_.key_head(head_)));
+    rows_ahead next_v = p_.hooks.v_rows(p_.hooks.op, sequence_.keys_at(first + keys, next, head_), 0, p_.value_dim);
     linalg::gemm_ab<Arch>(keys, round_up(t.last - t.first, simd::width<Acc, Arch>), p_.key_dim, {m_.k, k_stride()},
-                          {m_.qt + t.first, columns_}, panel{m_.s + t.first, columns_}, linalg::overwrite{});
+                          {m_.qt + t.first, columns_}, panel{m_.s + t.first, columns_},
+                          asking_for<linalg::overwrite, 1>{{}, &next_k});
     weights_.template weigh<Arch>(t);
-    const auto finish = weights_.finish(t.first);
+    const auto own = weights_.finish(t.first);
+    const asking_for<std::remove_const_t<decltype(own)>, 1> finish{own, &next_v};
     if (t.edge && !all_finite<Acc, Arch>(keys, v_stride(), m_.v, v_stride())) {
       add_seen(t, finish);
     } else {
@@ -463,6 +485,7 @@ class left_task {
 struct right_plan {
   static constexpr index_t tokens = 64;  // of k, v and q at a time
 
+  index_t members;  // value heads in a task: neighbours, whose rows share pages of memory and perhaps their keys
   index_t columns;  // of S in a task
   index_t blocks;
   index_t v_stride;  // of v, o
@@ -471,8 +494,14 @@ struct right_plan {
   template <class Acc>
   static right_plan of(const product_problem<Acc>& p) noexcept {
     constexpr index_t narrow = 2 * simd::width<Acc>;
-    const bool split = p.split && p.sequences() * p.heads < 8 && p.value_dim > narrow;
+    constexpr index_t enough = 8;  // tasks
+    const index_t states = p.sequences() * p.heads;
+    const bool split = p.split && states < enough && p.value_dim > narrow;
     right_plan plan{};
+    plan.members = 1;
+    while (plan.members < 4 && p.heads % (2 * plan.members) == 0 && states >= 2 * plan.members * enough) {
+      plan.members *= 2;
+    }
     plan.columns = split ? narrow : p.value_dim;
     plan.blocks = split ? (p.value_dim + narrow - 1) / narrow : 1;
     plan.v_stride = padded<Acc>(plan.columns);
@@ -481,13 +510,17 @@ struct right_plan {
   }
 };
 
-/// S = S₀ + Kᵀ V of one sequence and value head, a block of its columns; then O = Q S for every head that reads it.
+/// S = S₀ + Kᵀ V of one sequence and a few value heads, a block of columns; then O = Q S for every head that reads
+/// them.
 template <class Acc, class Arch>
 class right_task {
  public:
   using problem = product_problem<Acc>;
 
-  static index_t count(const problem& p) noexcept { return p.sequences() * p.heads * right_plan::of(p).blocks; }
+  static index_t count(const problem& p) noexcept {
+    const right_plan plan = right_plan::of(p);
+    return p.sequences() * (p.heads / plan.members) * plan.blocks;
+  }
   static std::size_t scratch(const problem& p) noexcept {
     arena memory;
     carve(p, right_plan::of(p), memory);
@@ -503,7 +536,7 @@ class right_task {
   using panel = linalg::panel<Acc>;
 
   struct panels {
-    Acc *rows, *values, *state, *z, *start, *z_start, *denominator, *room;
+    Acc *rows, *values, *states, *z, *start, *z_start, *denominator, *room;
   };
   static panels carve(const problem& p, const right_plan& plan, arena& memory) noexcept {
     const index_t K = padded<Acc>(p.key_dim);
@@ -511,8 +544,8 @@ class right_task {
     panels r{};
     r.rows = memory.take<Acc>(right_plan::tokens * K);
     r.values = memory.take<Acc>(right_plan::tokens * plan.v_stride);
-    r.state = memory.take<Acc>(p.key_dim * plan.s_stride);
-    r.z = memory.take<Acc>(K);
+    r.states = memory.take<Acc>(plan.members * p.key_dim * plan.s_stride);
+    r.z = memory.take<Acc>(plan.members * K);
     r.start = memory.take<Acc>(starts ? p.key_dim * plan.v_stride : 0);
     r.z_start = memory.take<Acc>(starts ? K : 0);
     r.denominator = memory.take<Acc>(right_plan::tokens);
@@ -522,55 +555,92 @@ class right_task {
 
   right_task(const problem& p, const right_plan& plan, index_t task, arena& memory) noexcept
       : p_(p), plan_(plan), m_(carve(p, plan, memory)), k_stride_(padded<Acc>(p.key_dim)) {
+    const index_t groups = p.heads / plan.members;
     column_ = task % plan.blocks * plan.columns;
     columns_ = std::min(plan.columns, p.value_dim - column_);
-    head_ = task / plan.blocks % p.heads;
-    index_ = task / (plan.blocks * p.heads);
+    first_head_ = task / plan.blocks % groups * plan.members;
+    index_ = task / (plan.blocks * groups);
     sequence_ = product_sequence::of(p, index_);
   }
 
+  panel state(index_t member) const noexcept {
+    return {m_.states + member * p_.key_dim * plan_.s_stride, plan_.s_stride};
+  }
+  Acc* z(index_t member) const noexcept { return m_.z + member * k_stride_; }
+
   void write() const noexcept {
-    const index_t K = p_.key_dim;
-    const panel S{m_.state, plan_.s_stride};
-    zero_rows(m_.z, 0, 1, k_stride_);
-    if (sequence_.live <= 0) zero_rows(m_.state, plan_.s_stride, K, plan_.v_stride);
+    zero_rows(m_.z, k_stride_, plan_.members, k_stride_);
+    if (sequence_.live <= 0) {
+      zero_rows(m_.states, plan_.s_stride, plan_.members * p_.key_dim, plan_.v_stride);
+    }
     for (index_t j = 0; j < sequence_.live; j += right_plan::tokens) {
       const index_t count = std::min(right_plan::tokens, sequence_.live - j);
-      p_.hooks.load_k(p_.hooks.op, sequence_.keys_at(j, count, p_.key_head(head_)), m_.rows, k_stride_, m_.room);
-      p_.hooks.load_v(p_.hooks.op, sequence_.keys_at(j, count, head_), column_, columns_, m_.values, plan_.v_stride);
-      const linalg::panel<const Acc> k{m_.rows, k_stride_};
-      const linalg::panel<const Acc> v{m_.values, plan_.v_stride};
-      if (j == 0) {
-        linalg::gemm_atb<Arch>(K, plan_.v_stride, count, k, v, S, linalg::overwrite{});
-      } else {
-        linalg::gemm_atb<Arch>(K, plan_.v_stride, count, k, v, S, linalg::add{});
+      for (index_t m = 0; m < plan_.members; ++m) {
+        const index_t h = first_head_ + m;
+        if (m == 0 || p_.key_head(h) != p_.key_head(h - 1)) {
+          p_.hooks.load_k(p_.hooks.op, sequence_.keys_at(j, count, p_.key_head(h)), m_.rows, k_stride_, m_.room);
+        }
+        p_.hooks.load_v(p_.hooks.op, sequence_.keys_at(j, count, h), column_, columns_, m_.values, plan_.v_stride);
+        const bool turn = m + 1 < plan_.members;
+        const index_t next = turn ? h + 1 : first_head_;
+        const index_t from = turn ? j : j + count;
+        rows_ahead ahead[] = {
+            p_.hooks.k_rows(p_.hooks.op, sequence_.keys_at(from, right_plan::tokens, p_.key_head(next))),
+            p_.hooks.v_rows(p_.hooks.op, sequence_.keys_at(from, right_plan::tokens, next), column_, columns_)};
+        const auto product = [&](auto finish) {
+          linalg::gemm_atb<Arch>(p_.key_dim, plan_.v_stride, count, {m_.rows, k_stride_}, {m_.values, plan_.v_stride},
+                                 state(m), asking_for<decltype(finish), 2>{finish, ahead});
+        };
+        if (j == 0) {
+          product(linalg::overwrite{});
+        } else {
+          product(linalg::add{});
+        }
+        add_rows<Acc, Arch>(count, k_stride_, m_.rows, k_stride_, z(m));
       }
-      add_rows<Acc, Arch>(count, k_stride_, m_.rows, k_stride_, m_.z);
     }
+    for (index_t m = 0; m < plan_.members; ++m) exchange(m);
+  }
+
+  /// The state given before is added, the state wanted after is handed over.
+  void exchange(index_t m) const noexcept {
+    const index_t h = first_head_ + m;
     if (p_.states.load != nullptr &&
-        p_.states.load(p_.states.state, index_, head_, column_, columns_, m_.start, plan_.v_stride, m_.z_start)) {
-      for (index_t i = 0; i < K; ++i) {
-        add_rows<Acc, Arch>(1, plan_.v_stride, m_.start + i * plan_.v_stride, 0, m_.state + i * plan_.s_stride);
+        p_.states.load(p_.states.state, index_, h, column_, columns_, m_.start, plan_.v_stride, m_.z_start)) {
+      for (index_t i = 0; i < p_.key_dim; ++i) {
+        add_rows<Acc, Arch>(1, plan_.v_stride, m_.start + i * plan_.v_stride, 0, state(m).row(i));
       }
-      add_rows<Acc, Arch>(1, k_stride_, m_.z_start, 0, m_.z);
+      add_rows<Acc, Arch>(1, k_stride_, m_.z_start, 0, z(m));
     }
     if (p_.states.save != nullptr) {
-      p_.states.save(p_.states.state, index_, head_, column_, columns_, m_.state, plan_.s_stride, m_.z);
+      p_.states.save(p_.states.state, index_, h, column_, columns_, state(m).data, plan_.s_stride, z(m));
     }
   }
 
   void read() const noexcept {
-    for (index_t g = 0; g < p_.readers(); ++g) {
-      const index_t output = p_.reader(head_, g);
-      for (index_t i = 0; i < sequence_.queries; i += right_plan::tokens) {
-        const index_t count = std::min(right_plan::tokens, sequence_.queries - i);
-        p_.hooks.load_q(p_.hooks.op, sequence_.queries_at(i, count, p_.query_head(output)), m_.rows, k_stride_,
-                        m_.room);
-        linalg::gemm_ab<Arch>(count, plan_.v_stride, p_.key_dim, {m_.rows, k_stride_}, {m_.state, plan_.s_stride},
-                              panel{m_.values, plan_.v_stride}, linalg::overwrite{});
-        if (p_.normalise) dot_rows<Acc, Arch>(count, k_stride_, m_.rows, k_stride_, m_.z, p_.bias, m_.denominator);
-        p_.hooks.store(p_.hooks.op, sequence_.queries_at(i, count, output), column_, columns_, m_.values,
-                       plan_.v_stride, p_.normalise ? m_.denominator : nullptr);
+    const index_t readers = plan_.members * p_.readers();
+    const auto output = [&](index_t r) { return p_.reader(first_head_ + r / p_.readers(), r % p_.readers()); };
+    for (index_t i = 0; i < sequence_.queries; i += right_plan::tokens) {
+      const index_t count = std::min(right_plan::tokens, sequence_.queries - i);
+      for (index_t r = 0; r < readers; ++r) {
+        const index_t m = r / p_.readers();
+        const index_t head = p_.query_head(output(r));
+        if (r == 0 || head != p_.query_head(output(r - 1))) {
+          p_.hooks.load_q(p_.hooks.op, sequence_.queries_at(i, count, head), m_.rows, k_stride_, m_.room);
+        }
+        const bool turn = r + 1 < readers;
+        const index_t next = p_.query_head(output(turn ? r + 1 : 0));
+        const index_t from = turn ? i : i + count;
+        const tokens rows = sequence_.queries_at(i, count, output(r));
+        rows_ahead ahead[] = {
+            p_.hooks.q_rows(p_.hooks.op,
+                            sequence_.queries_at(from, std::min(right_plan::tokens, sequence_.queries - from), next)),
+            p_.hooks.o_rows(p_.hooks.op, rows, column_, columns_)};
+        linalg::gemm_ab<Arch>(count, plan_.v_stride, p_.key_dim, {m_.rows, k_stride_}, state(m),
+                              panel{m_.values, plan_.v_stride}, asking_for<linalg::overwrite, 2>{{}, ahead});
+        if (p_.normalise) dot_rows<Acc, Arch>(count, k_stride_, m_.rows, k_stride_, z(m), p_.bias, m_.denominator);
+        p_.hooks.store(p_.hooks.op, rows, column_, columns_, m_.values, plan_.v_stride,
+                       p_.normalise ? m_.denominator : nullptr);
       }
     }
   }
@@ -581,7 +651,7 @@ class right_task {
   index_t k_stride_;
   product_sequence sequence_{};
   index_t index_ = 0;
-  index_t head_ = 0;
+  index_t first_head_ = 0;
   index_t column_ = 0;
   index_t columns_ = 0;
 };

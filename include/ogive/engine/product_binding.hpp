@@ -39,7 +39,7 @@ struct product_binding {
     p.key_dim = key_dim();
     p.value_dim = op.v.extent(3);
     p.input_dim = room_dim(op.map, op.k.extent(3));
-    p.hooks = {this, load_q, load_k, load_v, store};
+    p.hooks = {this, load_q, load_k, load_v, store, q_rows, k_rows, v_rows, o_rows};
     p.states.state = this;
     if (state.initial.present()) p.states.load = load_state;
     if (state.final.present()) p.states.save = save_state;
@@ -76,6 +76,18 @@ struct product_binding {
   static void store(const void* bound, const tokens& at, index_t column, index_t columns, const Acc* rows,
                     index_t stride, const Acc* denominator) noexcept {
     self(bound).divide().store(self(bound).o.slice(3, column, columns), at, rows, stride, denominator);
+  }
+  static rows_ahead q_rows(const void* bound, const tokens& at) noexcept {
+    return rows_of(self(bound).op.q, at, at.count);
+  }
+  static rows_ahead k_rows(const void* bound, const tokens& at) noexcept {
+    return rows_of(self(bound).op.k, at, at.live);
+  }
+  static rows_ahead v_rows(const void* bound, const tokens& at, index_t column, index_t columns) noexcept {
+    return rows_of(self(bound).op.v.slice(3, column, columns), at, at.live);
+  }
+  static rows_ahead o_rows(const void* bound, const tokens& at, index_t column, index_t columns) noexcept {
+    return rows_of(self(bound).o.slice(3, column, columns), at, at.count);
   }
   static index_t slot(const view<const std::int32_t, 1>& slots, index_t sequence) noexcept {
     return slots.present() ? static_cast<index_t>(slots[sequence]) : sequence;

@@ -53,7 +53,7 @@ struct softmax_binding {
     p.heads = op.v.extent(2);
     p.key_dim = op.k.extent(3);
     p.value_dim = op.v.extent(3);
-    p.hooks = {this, load_q, load_k, load_v, store};
+    p.hooks = {this, load_q, load_k, load_v, store, q_rows, k_rows, v_rows, o_rows};
     p.keys_in_place = keys_in_place;
     p.values_in_place = values_in_place;
     if (op.max_logits.present()) p.store_maxima = store_maxima;
@@ -80,6 +80,18 @@ struct softmax_binding {
   }
   static void load_v(const void* bound, const tokens& at, index_t, index_t, Acc* v, index_t stride) noexcept {
     load_tokens(self(bound).op.v, at, v, stride);
+  }
+  static rows_ahead q_rows(const void* bound, const tokens& at) noexcept {
+    return rows_of(self(bound).op.q, at, at.count);
+  }
+  static rows_ahead k_rows(const void* bound, const tokens& at) noexcept {
+    return rows_of(self(bound).op.k, at, at.live);
+  }
+  static rows_ahead v_rows(const void* bound, const tokens& at, index_t, index_t) noexcept {
+    return rows_of(self(bound).op.v, at, at.live);
+  }
+  static rows_ahead o_rows(const void* bound, const tokens& at, index_t, index_t) noexcept {
+    return rows_of(self(bound).o, at, at.count);
   }
   static rows_in_place<Acc> keys_in_place(const void* bound, const tokens& at) noexcept {
     return in_place(self(bound).op.k, at);
