@@ -271,20 +271,30 @@ outcome<Op, S> run(const way& how, const Op& op, const state_for<Op, S>& given, 
   call(how, op, result.st, result.o, ctx);
   return result;
 }
+/// Scratch of the size that `scratch_bytes` says, all NaN.
+struct poisoned_scratch {
+  tensor<std::byte, 1> bytes;
+  context ctx;
+
+  template <class Op>
+  poisoned_scratch(const Op& op, const options& how)
+      : bytes({static_cast<index_t>(scratch_bytes(op, how))}, std::byte{0xff}), ctx(bytes.flat()) {}
+};
+
 template <class S, class Op>
 outcome<Op, S> run(const way& how, const Op& op, const state_for<Op, S>& given, layout where = layout::dense) {
-  context serial;
-  return run<S>(how, op, given, serial, where);
+  poisoned_scratch scratch(op, how.how());
+  return run<S>(how, op, given, scratch.ctx, where);
 }
 
 /// The same with the final state not wanted.
 template <class S, class Op>
 outcome<Op, S> run_without_final(const way& how, const Op& op, const state_for<Op, S>& given) {
-  context serial;
+  poisoned_scratch scratch(op, how.how());
   outcome<Op, S> result{memory()};
   result.st = given;
   result.o = result.room.template take<typename Op::scalar>(sampler<Op>::output(op));
-  call(how, op, result.st, result.o, serial);
+  call(how, op, result.st, result.o, scratch.ctx);
   return result;
 }
 
@@ -597,10 +607,8 @@ void scratch_is_not_read(std::uint64_t seed, report& found) {
     auto given = draw_state<S>(x.random, x.room, x.op, sequence_count(x.op));
     if (coin(x.random)) given = {};
     for (const way& how : ways<Op>()) {
-      const std::size_t bytes = scratch_bytes(x.op, how.how());
-      tensor<std::byte, 1> scratch({static_cast<index_t>(bytes)}, std::byte{0xff});
-      context poisoned(scratch.flat());
-      const std::string gap = difference(run<S>(how, x.op, given, poisoned), run<S>(how, x.op, given));
+      context own;
+      const std::string gap = difference(run<S>(how, x.op, given, own), run<S>(how, x.op, given));
       found.expect(gap.empty(), x.words(), how, ": ", gap);
     }
   });
