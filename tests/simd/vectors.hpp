@@ -34,26 +34,27 @@ auto bits_of(T x) {
   }
 }
 
-/// A page of T between two pages that may not be touched.
+/// Pages for at least `count` T between two pages that may not be touched.
 template <class T>
 class guarded {
  public:
-  guarded() : page_(static_cast<std::size_t>(sysconf(_SC_PAGESIZE))) {
-    void* memory = mmap(nullptr, 3 * page_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  explicit guarded(index_t count = 1) : page_(static_cast<std::size_t>(sysconf(_SC_PAGESIZE))) {
+    held_ = (static_cast<std::size_t>(count) * sizeof(T) + page_ - 1) / page_ * page_;
+    void* memory = mmap(nullptr, held_ + 2 * page_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     REQUIRE(memory != MAP_FAILED);
     base_ = static_cast<char*>(memory);
-    REQUIRE(mprotect(base_ + page_, page_, PROT_READ | PROT_WRITE) == 0);
+    REQUIRE(mprotect(base_ + page_, held_, PROT_READ | PROT_WRITE) == 0);
   }
-  ~guarded() { munmap(base_, 3 * page_); }
+  ~guarded() { munmap(base_, held_ + 2 * page_); }
   guarded(const guarded&) = delete;
   guarded& operator=(const guarded&) = delete;
 
   T* begin() const { return reinterpret_cast<T*>(base_ + page_); }
-  T* end() const { return reinterpret_cast<T*>(base_ + 2 * page_); }
+  T* end() const { return reinterpret_cast<T*>(base_ + page_ + held_); }
   index_t size() const { return end() - begin(); }
 
  private:
-  std::size_t page_;
+  std::size_t page_, held_;
   char* base_;
 };
 
