@@ -16,7 +16,10 @@ struct sampler<selective_scan<T, AType>> {
   static constexpr std::tuple parameters{&op::A, &op::D, &op::dt_bias};
 
   static op draw(rng& random, memory& room, index_t batch, index_t length) {
-    const index_t D = random.integer(1, 40);
+    // Half of the samples are as models are: few groups, each of many channels, all operands per token.
+    const bool usual = coin(random);
+    const index_t G = random.integer(1, 2);
+    const index_t D = !usual ? random.integer(1, 40) : G == 1 ? random.integer(1, 100) : G * 16 * random.integer(1, 3);
     const index_t N = odd_extent(random, 17);
     op x;
     x.dt_softplus = coin(random);
@@ -33,9 +36,9 @@ struct sampler<selective_scan<T, AType>> {
     });
     x.A = A;
     const auto operand_of = [&] {
-      if (random.integer(0, 3) > 0) {
-        return view<const operand, 4>(
-            draw_uniform<operand>(random, room, shape<4>{batch, length, divisor_of(random, D), N}));
+      if (usual || random.integer(0, 2) > 0) {
+        const index_t groups = usual ? G : divisor_of(random, D);
+        return view<const operand, 4>(draw_uniform<operand>(random, room, shape<4>{batch, length, groups, N}));
       }
       return constant_over_time(view<const operand, 2>(draw_uniform<operand>(random, room, shape<2>{D, N})), batch,
                                 length);
@@ -45,7 +48,7 @@ struct sampler<selective_scan<T, AType>> {
     if (coin(random)) x.D = draw_uniform<accum>(random, room, shape<1>{D});
     if (coin(random)) x.z = draw_uniform<T>(random, room, shape<3>{batch, length, D}, -3, 3);
     if (coin(random)) x.dt_bias = draw_uniform<accum>(random, room, shape<1>{D}, 0, 0.5);
-    if (random.integer(0, 3) == 0) x.rule = discretisation::zoh;
+    if (!usual && coin(random)) x.rule = discretisation::zoh;
     return x;
   }
 
