@@ -204,7 +204,7 @@ class diagonal_task {
   }
 
   void across_channels() noexcept {
-    if (length_ > 0) load_rates();
+    if (length_ > 0 && p_.A.present()) load_rates();
     load_state();
     for (index_t t = 0; t < length_; t += plan_.tokens) {
       tile(t, std::min(plan_.tokens, length_ - t), [this](const diagonal_tile& at) noexcept {

@@ -104,6 +104,7 @@ class memory {
   template <class T>
   T* allocate(index_t elements) {
     const index_t bytes = elements * static_cast<index_t>(sizeof(T));
+    fused_rows_ = -1;  // columns are taken from the newest buffer
     buffers_.push_back(
         {tensor<std::byte, 1>({bytes}, std::byte{0xff}), std::vector<bool>(static_cast<std::size_t>(bytes))});
     return reinterpret_cast<T*>(buffers_.back().bytes.data());
