@@ -153,7 +153,7 @@ class softmax_rows_task {
     r.q = memory.take<Acc>(most * K);
     r.k = memory.take<Acc>(tile * K);
     r.v = memory.take<Acc>(tile * V);
-    r.s = memory.take<Acc>(tile);
+    r.s = memory.take<Acc>(most * tile);
     r.o = memory.take<Acc>(most * V);
     r.room = memory.take<Acc>(tile * padded<Acc>(p.input_dim));
     return r;
@@ -178,27 +178,52 @@ class softmax_rows_task {
     for (Acc& none : maximum) none = no_score<Acc>;
 
     const auto last_seen = [&](index_t i) { return p_.causal ? i + p_.position : sequence_.live - 1; };
+    const auto first_seen = [&](index_t i) { return p_.window > 0 ? i + p_.position - p_.window + 1 : 0; };
     const index_t end = std::min(sequence_.live, last_seen(count - 1) + 1);
-    const index_t begin = p_.window > 0 ? std::max<index_t>(0, p_.position - p_.window + 1) : 0;
-    for (index_t j = begin; j < end; j += tile) {
+    for (index_t j = std::max<index_t>(0, first_seen(0)); j < end; j += tile) {
       const tokens at = sequence_.keys_at(j, std::min(tile, end - j), head_);
       rows_in_place<Acc> k = p_.keys_in_place(p_.hooks.op, at);
       if (k.data == nullptr) {
         p_.hooks.load_k(p_.hooks.op, at, m_.k, k_stride(), m_.room);
         k = {m_.k, k_stride()};
       }
-      rows_in_place<Acc> v = p_.values_in_place(p_.hooks.op, at);
+      // Several rows want the values as a dense panel: a product sweeps them by columns, not by rows.
+      rows_in_place<Acc> v{nullptr, 0};
+      if (all == 1) v = p_.values_in_place(p_.hooks.op, at);
       if (v.data == nullptr) {
         p_.hooks.load_v(p_.hooks.op, at, 0, p_.value_dim, m_.v, v_stride());
         v = {m_.v, v_stride()};
       }
+      switch (all) {
+        case 1:
+          score(k, at.count, std::make_index_sequence<1>());
+          break;
+        case 2:
+          score(k, at.count, std::make_index_sequence<2>());
+          break;
+        case 3:
+          score(k, at.count, std::make_index_sequence<3>());
+          break;
+        default:
+          score(k, at.count, std::make_index_sequence<4>());
+      }
+      Acc factor[most];
+      bool alike = all > 1;  // all rows see the whole tile
       for (index_t r = 0; r < all; ++r) {
-        const index_t i = r % count;
-        const index_t from = p_.window > 0 ? std::max<index_t>(0, i + p_.position - p_.window + 1 - j) : 0;
-        const index_t to = std::min(at.count, last_seen(i) + 1 - j);
-        if (from < to) {
-          take_in(r, {k.row(from), k.stride}, {v.row(from), v.stride}, to - from, sum[r], maximum[r]);
-        }
+        const index_t from = std::clamp<index_t>(first_seen(r % count) - j, 0, at.count);
+        const index_t to = std::clamp<index_t>(last_seen(r % count) + 1 - j, from, at.count);
+        factor[r] = weigh(r, from, to, sum[r], maximum[r]);
+        alike = alike && from == 0 && to == at.count;
+      }
+      if (alike) {
+        linalg::gemm_ab<Arch>(all, p_.value_dim, at.count, {m_.s, tile}, v, linalg::panel<Acc>{m_.o, v_stride()},
+                              linalg::decay_rows<Acc>{factor});
+        continue;
+      }
+      for (index_t r = 0; r < all; ++r) {
+        const index_t from = std::clamp<index_t>(first_seen(r % count) - j, 0, at.count);
+        const index_t to = std::clamp<index_t>(last_seen(r % count) + 1 - j, from, at.count);
+        add_values(r, from, to, vector(factor[r]), v);
       }
     }
     for (index_t g = 0; g < p_.readers(); ++g) {
@@ -208,74 +233,79 @@ class softmax_rows_task {
     }
   }
 
-  void take_in(index_t r, rows_in_place<Acc> k, rows_in_place<Acc> v, index_t keys, Acc& sum, Acc& maximum) noexcept {
-    const Acc* q = m_.q + r * k_stride();
-    Acc highest = maximum;
+  /// s[r][j] = q_r·k_j; past the last key any number. Two keys at a time, so that a vector of q serves twice and one of
+  /// k once per row.
+  template <std::size_t... R>
+  OGIVE_INLINE void score(rows_in_place<Acc> k, index_t keys, std::index_sequence<R...>) const noexcept {
+    constexpr std::size_t rows = sizeof...(R), width = static_cast<std::size_t>(W);
+    const simd::lanes<Acc, Arch> some(p_.key_dim % W);
+    const index_t whole = p_.key_dim - p_.key_dim % W;
     for (index_t j = 0; j < keys; j += W) {
-      const vector s = simd::select(simd::first_n<Acc, Arch>(keys - j), dots(q, k, j, keys), vector(no_score<Acc>));
-      simd::store(m_.s + j, s);
-      highest = std::max(highest, simd::reduce_max(simd::max(s, vector(highest))));
+      vector sums[rows][width];
+      for (index_t i = 0; i < W; i += 2) {
+        const Acc* a = k.row(std::min(j + i, keys - 1));
+        const Acc* b = k.row(std::min(j + i + 1, keys - 1));
+        vector to_a[rows] = {(static_cast<void>(R), vector(Acc(0)))...}, to_b[rows] = {to_a[R]...};
+        const auto add = [&](index_t c, const vector& k_a, const vector& k_b) __attribute__((always_inline)) {
+          const vector q[rows] = {simd::load<Arch>(m_.q + static_cast<index_t>(R) * k_stride() + c)...};
+          ((to_a[R] = simd::fma(q[R], k_a, to_a[R]), to_b[R] = simd::fma(q[R], k_b, to_b[R])), ...);
+        };
+        for (index_t c = 0; c < whole; c += W) add(c, simd::load<Arch>(a + c), simd::load<Arch>(b + c));
+        if (whole < p_.key_dim) add(whole, simd::load(a + whole, some), simd::load(b + whole, some));
+        ((sums[R][i] = to_a[R], sums[R][i + 1] = to_b[R]), ...);
+      }
+      (simd::store(m_.s + static_cast<index_t>(R) * tile + j, simd::reduce_add_all(sums[R])), ...);
     }
-    const exponent<Acc, Arch> power{vector(highest)};
+  }
+
+  /// Scores of row r become weights of the keys [from, to); answers what the row held before is scaled by.
+  Acc weigh(index_t r, index_t from, index_t to, Acc& sum, Acc& maximum) const noexcept {
+    Acc* s = m_.s + r * tile;
+    const vector lane = simd::iota<Acc, Arch>();
+    const auto seen = [&](index_t j) {
+      return (lane >= vector(static_cast<Acc>(from - j))) & (lane < vector(static_cast<Acc>(to - j)));
+    };
+    vector highest(maximum);
+    for (index_t j = 0; j < to; j += W) {
+      const vector x = simd::select(seen(j), simd::load<Arch>(s + j), vector(no_score<Acc>));
+      simd::store(s + j, x);
+      highest = simd::max(x, highest);
+    }
+    const Acc top = simd::reduce_max(highest);
+    const exponent<Acc, Arch> power{vector(top)};
     vector total(Acc(0));
-    for (index_t j = 0; j < keys; j += W) {
-      const vector p = power(simd::load<Arch>(m_.s + j));
-      simd::store(m_.s + j, p);
+    for (index_t j = 0; j < to; j += W) {
+      const vector p = power(simd::load<Arch>(s + j));
+      simd::store(s + j, p);
       total = total + p;
     }
     const vector factor = power(vector(maximum));
     sum = simd::first(simd::fma(vector(sum), factor, vector(simd::reduce_add(total))));
-    maximum = highest;
+    maximum = top;
+    return simd::first(factor);
+  }
 
+  /// o_r = factor o_r + Σ_j p_rj v_j over the keys [from, to) only.
+  void add_values(index_t r, index_t from, index_t to, const vector& factor, rows_in_place<Acc> v) const noexcept {
+    const Acc* p = m_.s + r * tile;
     Acc* o = m_.o + r * v_stride();
+    const auto columns = [&]<std::size_t... I>(index_t c, std::index_sequence<I...>) {
+      vector row[sizeof...(I)] = {(simd::load<Arch>(o + c + static_cast<index_t>(I) * W) * factor)...};
+      for (index_t j = from; j < to; ++j) {
+        const vector weight(p[j]);
+        ((row[I] = simd::fma(weight, simd::load<Arch>(v.row(j) + c + static_cast<index_t>(I) * W), row[I])), ...);
+      }
+      (simd::store(o + c + static_cast<index_t>(I) * W, row[I]), ...);
+    };
     index_t c = 0;
-    for (; c + 4 * W <= p_.value_dim; c += 4 * W) add_values(o + c, factor, v.data + c, v.stride, keys, four{});
-    for (; c + W <= p_.value_dim; c += W) add_values(o + c, factor, v.data + c, v.stride, keys, one{});
-    if (c < p_.value_dim) {
-      const simd::lanes<Acc, Arch> some(p_.value_dim - c);
-      vector row = simd::load<Arch>(o + c) * factor;
-      for (index_t j = 0; j < keys; ++j) row = simd::fma(vector(m_.s[j]), simd::load(v.row(j) + c, some), row);
-      simd::store(o + c, row);
-    }
-  }
-
-  using four = std::make_index_sequence<4>;
-  using one = std::make_index_sequence<1>;
-
-  template <std::size_t... I>
-  OGIVE_INLINE void add_values(Acc* o, const vector& factor, const Acc* v, index_t stride, index_t keys,
-                               std::index_sequence<I...>) const noexcept {
-    vector row[sizeof...(I)] = {(simd::load<Arch>(o + static_cast<index_t>(I) * W) * factor)...};
-    for (index_t j = 0; j < keys; ++j, v += stride) {
-      const vector p(m_.s[j]);
-      ((row[I] = simd::fma(p, simd::load<Arch>(v + static_cast<index_t>(I) * W), row[I])), ...);
-    }
-    (simd::store(o + static_cast<index_t>(I) * W, row[I]), ...);
-  }
-
-  /// q·k_j … q·k_{j+W−1}; past the last key any number.
-  OGIVE_INLINE vector dots(const Acc* q, rows_in_place<Acc> k, index_t j, index_t keys) const noexcept {
-    vector sums[static_cast<std::size_t>(W)];
-    for (index_t i = 0; i < W; i += 2) {
-      const Acc* a = k.row(std::min(j + i, keys - 1));
-      const Acc* b = k.row(std::min(j + i + 1, keys - 1));
-      vector along_a(Acc(0)), along_b(Acc(0));
-      index_t c = 0;
-      for (; c + W <= p_.key_dim; c += W) {
-        const vector at = simd::load<Arch>(q + c);
-        along_a = simd::fma(at, simd::load<Arch>(a + c), along_a);
-        along_b = simd::fma(at, simd::load<Arch>(b + c), along_b);
-      }
-      if (c < p_.key_dim) {
-        const simd::lanes<Acc, Arch> some(p_.key_dim - c);
-        const vector at = simd::load<Arch>(q + c);
-        along_a = simd::fma(at, simd::load(a + c, some), along_a);
-        along_b = simd::fma(at, simd::load(b + c, some), along_b);
-      }
-      sums[i] = along_a;
-      sums[i + 1] = along_b;
-    }
-    return simd::reduce_add_all(sums);
+    for (; c + 8 * W <= p_.value_dim; c += 8 * W) columns(c, std::make_index_sequence<8>());
+    for (; c + 4 * W <= p_.value_dim; c += 4 * W) columns(c, std::make_index_sequence<4>());
+    for (; c + W <= p_.value_dim; c += W) columns(c, std::make_index_sequence<1>());
+    if (c == p_.value_dim) return;
+    const simd::lanes<Acc, Arch> some(p_.value_dim - c);
+    vector row = simd::load<Arch>(o + c) * factor;
+    for (index_t j = from; j < to; ++j) row = simd::fma(vector(p[j]), simd::load(v.row(j) + c, some), row);
+    simd::store(o + c, row);
   }
 
   const problem& p_;
