@@ -119,45 +119,48 @@ OGIVE_NOINLINE void sweep_k_first(const sweep<Acc>& w) noexcept {
   }
 }
 
-/// `Rows` values of one token against the contiguous keys of their state rows. The sums over k run in lanes.
+/// `Rows` values of one token against the contiguous keys of their state rows. The sums over k run in lanes. Few rows
+/// at a time, so that memory is walked nearly in order.
 template <class Acc, class Arch, decay Decay, int Rows>
 OGIVE_INLINE void sweep_rows(const sweep<Acc>& w, index_t t, index_t value, const Acc* from,
                              index_t from_stride) noexcept {
   using vector = simd::batch<Acc, Arch>;
   constexpr index_t W = simd::width<Acc, Arch>;
+  constexpr int together = Rows % 4 == 0 ? 4 : 1;
   vector sum[Rows];
-  unroll<Rows>([&](auto i) __attribute__((always_inline)) { sum[i] = vector(Acc(0)); });
   const Acc* v = w.v + t * w.v_stride + value;
   const Acc* q = w.q + t * w.q_stride;
   const Acc* k = w.k + t * w.k_stride;
-  const Acc* in = from + value * from_stride;
-  Acc* out = w.to + value * w.to_stride;
-  vector a(Acc(1));
-  if constexpr (Decay == decay::scalar) a = vector(w.decay[t]);
+  const vector a(Decay == decay::scalar ? w.decay[t] : Acc(1));
   const index_t whole = w.key_dim / W * W;
-  for (index_t at = 0; at < whole; at += W) {
-    const vector k_at = simd::load<Arch>(k + at);
-    const vector q_at = simd::load<Arch>(q + at);
-    unroll<Rows>([&](auto i) __attribute__((always_inline)) {
-      vector s = simd::load<Arch>(in + i * from_stride + at);
+  const simd::lanes<Acc, Arch> tail(w.key_dim - whole);
+  unroll<Rows / together>([&](auto block) __attribute__((always_inline)) {
+    constexpr int first = block * together;
+    const Acc* in = from + (value + first) * from_stride;
+    Acc* out = w.to + (value + first) * w.to_stride;
+    unroll<together>([&](auto i) __attribute__((always_inline)) { sum[first + i] = vector(Acc(0)); });
+    const auto update = [&](auto i, vector s, const vector& k_at, const vector& q_at) __attribute__((always_inline)) {
       if constexpr (Decay == decay::scalar) s = s * a;
-      s = simd::fma(k_at, vector(v[i]), s);
-      simd::store(out + i * w.to_stride + at, s);
-      sum[i] = simd::fma(q_at, s, sum[i]);
-    });
-  }
-  if (whole < w.key_dim) {
-    const simd::lanes<Acc, Arch> tail(w.key_dim - whole);
-    const vector k_at = simd::load(k + whole, tail);
-    const vector q_at = simd::load(q + whole, tail);
-    unroll<Rows>([&](auto i) __attribute__((always_inline)) {
-      vector s = simd::load(in + i * from_stride + whole, tail);
-      if constexpr (Decay == decay::scalar) s = s * a;
-      s = simd::fma(k_at, vector(v[i]), s);
-      simd::store(out + i * w.to_stride + whole, s, tail);
-      sum[i] = simd::fma(q_at, s, sum[i]);
-    });
-  }
+      s = simd::fma(k_at, vector(v[first + i]), s);
+      sum[first + i] = simd::fma(q_at, s, sum[first + i]);
+      return s;
+    };
+    for (index_t at = 0; at < whole; at += W) {
+      const vector k_at = simd::load<Arch>(k + at);
+      const vector q_at = simd::load<Arch>(q + at);
+      unroll<together>([&](auto i) __attribute__((always_inline)) {
+        simd::store(out + i * w.to_stride + at, update(i, simd::load<Arch>(in + i * from_stride + at), k_at, q_at));
+      });
+    }
+    if (whole < w.key_dim) {
+      const vector k_at = simd::load(k + whole, tail);
+      const vector q_at = simd::load(q + whole, tail);
+      unroll<together>([&](auto i) __attribute__((always_inline)) {
+        const vector s = update(i, simd::load(in + i * from_stride + whole, tail), k_at, q_at);
+        simd::store(out + i * w.to_stride + whole, s, tail);
+      });
+    }
+  });
   Acc* o = w.o + t * w.v_stride + value;
   if constexpr (Rows == W) {
     simd::store(o, simd::reduce_add_all(sum));
