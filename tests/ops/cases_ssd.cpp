@@ -84,7 +84,7 @@ TEST_CASE("C20: a decay next to one over 100,000 tokens") {
     tensor<S, 4> S_last({1, 1, 1, 1});
     const state<S> st{.final = S_last};
     context serial;
-    testing::detail::call(how, s.op(), st, s.y.all(), serial);
+    testing::call(how, s.op(), st, s.y.all(), serial);
     return static_cast<double>(S_last(0, 0, 0, 0));
   };
   CHECK_THAT(last(1.0F, 1.0F, {way::kind::chunked, 64}), WithinRel(expected, 2e-5));
@@ -113,9 +113,9 @@ TEST_CASE("C22: heads share groups with their neighbours") {
 TEST_CASE("C29: chunks hand their state on") {
   scalar<double> s(1, 12, half);
   const std::pair<index_t, double> expected[] = {{3, 1.875}, {4, 1.9375}, {7, 1.9921875}, {11, 1.99951171875}};
-  for (const way& how : testing::detail::ways<ssd<double>>()) {
+  for (const way& how : testing::ways<ssd<double>>()) {
     context serial;
-    testing::detail::call(how, s.op(), state<double>{.final = make_state<double>(1, 1, 1, 1)}, s.y.all(), serial);
+    testing::call(how, s.op(), state<double>{.final = make_state<double>(1, 1, 1, 1)}, s.y.all(), serial);
     for (const auto& [t, y] : expected) CHECK_THAT(s.y(0, t, 0, 0), WithinRel(y, 1e-14));
   }
   tensor<double, 4> entering({1, 1, 1, 1});
@@ -127,12 +127,12 @@ TEST_CASE("C35: a sequence continues from its state, in pieces of any length") {
   testing::memory room;
   const auto op = sized<float>(40, room, 1, 8, 2, 3, 1, 4);
   tensor<float, 4> whole({1, 8, 2, 3}), whole_state({1, 2, 4, 3});
-  const testing::detail::definition<ssd<float>> expected(op, {});
+  const testing::definition<ssd<float>> expected(op, {});
   for (const auto& cuts :
        std::vector<std::vector<index_t>>{{8}, {3, 5}, {1, 7}, {4, 4}, {2, 1, 5}, std::vector<index_t>(8, 1)}) {
-    testing::detail::outcome<ssd<float>, float> got{testing::memory()};
+    testing::outcome<ssd<float>, float> got{testing::memory()};
     got.o = got.room.take<float>(shape<4>{1, 8, 2, 3});
-    testing::detail::give_finals(got.room, op, 1, got.st);
+    testing::give_finals(got.room, op, 1, got.st);
     testing::for_each(got.st.final, [](float& x, index_t) { x = 0; });
     index_t begin = 0;
     for (const index_t count : cuts) {
@@ -177,10 +177,10 @@ TEST_CASE("C41: padding neither decays nor writes") {
     auto op = s.op();
     op.lengths = lengths;
     tensor<double, 4> last({2, 1, 1, 1});
-    for (const way& how : testing::detail::ways<ssd<double>>()) {
+    for (const way& how : testing::ways<ssd<double>>()) {
       if (how.kind == way::kind::steps) continue;
       context serial;
-      testing::detail::call(how, op, state<double>{.final = last}, s.y.all(), serial);
+      testing::call(how, op, state<double>{.final = last}, s.y.all(), serial);
       CHECK_THAT(last(0, 0, 0, 0), WithinRel(4.25, 1e-14));
       CHECK_THAT(last(1, 0, 0, 0), WithinRel(1.9375, 1e-14));
     }
@@ -194,9 +194,9 @@ TEST_CASE("C45: an initial state is used") {
   op.C = C;
   op.x = nothing;
   tensor<double, 4> last({1, 1, 1, 1});
-  for (const way& how : testing::detail::ways<ssd<double>>()) {
+  for (const way& how : testing::ways<ssd<double>>()) {
     context serial;
-    testing::detail::call(how, op, state<double>{.initial = h0, .final = last}, s.y.all(), serial);
+    testing::call(how, op, state<double>{.initial = h0, .final = last}, s.y.all(), serial);
     const double expected[] = {3.639183958, 2.207276647, 1.338780961, 0.8120116994};
     for (index_t t = 0; t < 4; ++t) CHECK_THAT(s.y(0, t, 0, 0), WithinRel(expected[t], 1e-9));
   }
@@ -209,10 +209,10 @@ TEST_CASE("C57: arguments that are slices of one projection, and a B that all se
   op.B = view<const float, 4>(op.B.data(), op.B.extents(), {0, op.B.stride(1), op.B.stride(2), op.B.stride(3)});
   const auto copied = testing::copy_of(op, dense);
   const auto sliced = testing::copy_of(op, fused);
-  for (const way& how : testing::detail::ways<ssd<float>>()) {
-    const auto expected = testing::detail::run<float>(how, copied, {});
-    CHECK(testing::detail::difference(testing::detail::run<float>(how, op, {}), expected) == "");
-    CHECK(testing::detail::difference(testing::detail::run<float>(how, sliced, {}), expected) == "");
+  for (const way& how : testing::ways<ssd<float>>()) {
+    const auto expected = testing::run<float>(how, copied, {});
+    CHECK(testing::difference(testing::run<float>(how, op, {}), expected) == "");
+    CHECK(testing::difference(testing::run<float>(how, sliced, {}), expected) == "");
   }
 }
 
@@ -222,9 +222,9 @@ TEMPLATE_TEST_CASE("C58: lengths, channels and states of any size", "", float, d
   const auto check = [&](index_t L, index_t N, index_t P, index_t H) {
     testing::memory room;
     const auto op = sized<TestType>(58, room, 1, L, H, P, 1, N);
-    const testing::detail::definition<ssd<TestType>> expected(op, {});
+    const testing::definition<ssd<TestType>> expected(op, {});
     for (const way& how : ways) {
-      const std::string gap = expected.excess(testing::detail::run<TestType>(how, op, {}), 1);
+      const std::string gap = expected.excess(testing::run<TestType>(how, op, {}), 1);
       if (!gap.empty()) FAIL(how << ", L " << L << ", N " << N << ", P " << P << ", H " << H << ": " << gap);
     }
   };
@@ -246,14 +246,14 @@ TEST_CASE("C63: the same input gives the same bits, run after run and on any num
   testing::memory room;
   const auto op = sized<float>(80, room, 4, 513, 8, 16, 2, 16);
   const way how{way::kind::forward};
-  const auto expected = testing::detail::run<float>(how, op, {});
+  const auto expected = testing::run<float>(how, op, {});
   testing::thread_pool pool;
   for (int repeat = 0; repeat < 50; ++repeat) {
     context forked = context::fork_join(pool, 8);
-    CHECK(testing::detail::difference(testing::detail::run<float>(how, op, {}, forked), expected) == "");
+    CHECK(testing::difference(testing::run<float>(how, op, {}, forked), expected) == "");
   }
   for (const int workers : {1, 2, 3}) {
     context forked = context::fork_join(pool, workers);
-    CHECK(testing::detail::difference(testing::detail::run<float>(how, op, {}, forked), expected) == "");
+    CHECK(testing::difference(testing::run<float>(how, op, {}, forked), expected) == "");
   }
 }

@@ -110,7 +110,7 @@ std::string against_definition(Sample& one, form how) {
   const auto size = room.take<double>(one.output());
   reference::evaluate<long double>(wide(one.op, room, false), linear_attention_state<double>{}, expected);
   reference::evaluate<double>(wide(one.op, room, true), linear_attention_state<double>{}, size);
-  return testing::detail::excess(one.run(how), expected, size, bound_of(one.op));
+  return testing::excess(one.run(how), expected, size, bound_of(one.op));
 }
 
 }  // namespace
@@ -164,9 +164,9 @@ TEMPLATE_TEST_CASE("what does not count never reaches an output", "", float, dou
       one.poison(0);
       const auto clean = one.run(how);
       one.poison(std::numeric_limits<double>::quiet_NaN());
-      CHECK(testing::detail::difference(one.run(how), clean) == "");
+      CHECK(testing::difference(one.run(how), clean) == "");
       one.poison(std::numeric_limits<double>::infinity());
-      CHECK(testing::detail::difference(one.run(how), clean) == "");
+      CHECK(testing::difference(one.run(how), clean) == "");
     }
   }
 }
@@ -180,7 +180,7 @@ TEST_CASE("one row of keys for the whole batch") {
       const auto shared = one.run(how);
       auto copied = one;
       copied.op.k = copied.room.copy(one.op.k);
-      CHECK(testing::detail::difference(shared, copied.run(how)) == "");
+      CHECK(testing::difference(shared, copied.run(how)) == "");
     }
   }
 }
@@ -229,9 +229,9 @@ TEMPLATE_TEST_CASE("states in slots, in place and V-first", "", float, double, b
       const auto o = room.take<float>(one.output());
       forward(one.op, st, o, {.form = how});
       const double bound = bound_of(one.op), stored = bound + unit_roundoff<S>();
-      CHECK(testing::detail::excess(o, o_expected, o_size, bound) == "");
-      CHECK(testing::detail::excess(st.final, expected.final, size.final, stored) == "");
-      CHECK(testing::detail::excess(st.z_final, expected.z_final, size.z_final, stored) == "");
+      CHECK(testing::excess(o, o_expected, o_size, bound) == "");
+      CHECK(testing::excess(st.final, expected.final, size.final, stored) == "");
+      CHECK(testing::excess(st.z_final, expected.z_final, size.z_final, stored) == "");
     }
   }
 }
@@ -312,8 +312,8 @@ TEST_CASE("forward takes the cheaper form") {
     forward(op, {}, chosen);
     forward(op, {}, left, {.form = form::left});
     forward(op, {}, right, {.form = form::right});
-    REQUIRE(testing::detail::difference(left, right) != "");
-    return testing::detail::difference(chosen, left) == "" ? form::left : form::right;
+    REQUIRE(testing::difference(left, right) != "");
+    return testing::difference(chosen, left) == "" ? form::left : form::right;
   };
   CHECK(taken(16, 128) == form::left);
   CHECK(taken(1000, 32) == form::right);

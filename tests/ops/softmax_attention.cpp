@@ -179,7 +179,7 @@ TEST_CASE("keys that no row sees never reach an output") {
           const bool real = !one.op.lengths.present() || key < one.op.lengths.at(b);
           if (real && key <= at && key > at - one.op.window) continue;
           INFO("draw " << i << ", row " << t << ", key " << key);
-          CHECK(testing::detail::difference(o[b][t], clean[b][t]) == "");
+          CHECK(testing::difference(o[b][t], clean[b][t]) == "");
         }
       }
     }
@@ -200,7 +200,7 @@ TEMPLATE_TEST_CASE("strides change no bit of softmax attention", "", float, doub
       const auto o = other.template take<TestType>(one.output());
       forward(moved, o);
       INFO("draw " << i << ", layout " << static_cast<int>(where));
-      CHECK(testing::detail::difference(o, dense) == "");
+      CHECK(testing::difference(o, dense) == "");
       CHECK(other.gaps_untouched());
     }
   }
@@ -214,7 +214,7 @@ TEST_CASE("threads change no bit of softmax attention") {
     for (const int workers : {2, 3, 8}) {
       thread_pool pool;
       context forked = context::fork_join(pool, workers);
-      CHECK(testing::detail::difference(one.run(forked), alone) == "");
+      CHECK(testing::difference(one.run(forked), alone) == "");
     }
   }
 }
