@@ -1,0 +1,31 @@
+// The measurements, in the order in which they run.
+#pragma once
+
+#include <bench/crossover/input.hpp>
+#include <bench/crossover/progress.hpp>
+#include <bench/crossover/results.hpp>
+
+namespace ogive::crossover {
+
+machine describe_machine();
+
+/// Counts both products by running their definitions on a counting number, and checks that they cross where theory
+/// says. \throws std::runtime_error if they do not
+cost count_products(index_t d, bool causal);
+
+/// The numbers of tokens that are timed, and the seconds that all of it will take at a flop rate.
+std::vector<index_t> token_counts(index_t d, bool brief);
+double expected_seconds(index_t d, bool causal, bool brief, double peak);
+
+/// Fills in the agreements of a curve. \throws std::runtime_error if left and right product differ by more than
+/// rounding
+void compare_products(curve& c, const input& from, const settings& how);
+
+/// Fills in the points of a curve.
+void time_products(curve& c, const input& from, const settings& how, double peak, progress& shown);
+
+favor_table measure_favor(const input& from, const settings& how, progress& shown);
+
+decoding_table time_decoding(const settings& how, progress& shown);
+
+}  // namespace ogive::crossover
