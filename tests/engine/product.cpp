@@ -63,7 +63,7 @@ struct causal_sample {
     if (wide.initial.present()) wide.initial = absolute(room, wide.initial);
     const auto terms = sampler<op_type>::absolute(op, room);
     reference::evaluate<double>(terms, wide, size);
-    return testing::detail::excess(run(), expected, size,
+    return testing::excess(run(), expected, size,
                                    tolerance<accum_t<T>>(sampler<op_type>::roundings(op)) + unit_roundoff<T>());
   }
 };
@@ -89,7 +89,7 @@ TEST_CASE("the future stays out of the causal left product, NaN and infinity inc
     const auto clean = one.run();
     for (const double poison : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
       one.poison(t, static_cast<float>(poison));
-      CHECK(testing::detail::difference(one.run().slice(1, 0, t), clean.slice(1, 0, t)) == "");
+      CHECK(testing::difference(one.run().slice(1, 0, t), clean.slice(1, 0, t)) == "");
     }
   }
 }
@@ -110,7 +110,7 @@ TEST_CASE("packed sequences get the bits they have alone") {
       for_fields(one.op, sampler<linear_attention<float>>::tokens, [&](auto& x) {
         if (x.present()) x = x.slice(1, begin, count);
       });
-      CHECK(testing::detail::difference(one.run(), together.slice(1, begin, count)) == "");
+      CHECK(testing::difference(one.run(), together.slice(1, begin, count)) == "");
     }
   }
 }
@@ -123,7 +123,7 @@ TEST_CASE("threads change no bit of the left product") {
     for (const int workers : {2, 3, 8}) {
       thread_pool pool;
       context forked = context::fork_join(pool, workers);
-      CHECK(testing::detail::difference(one.run(forked), alone) == "");
+      CHECK(testing::difference(one.run(forked), alone) == "");
     }
   }
 }
