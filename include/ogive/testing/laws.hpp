@@ -47,7 +47,7 @@ struct law {
 
 namespace detail {
 
-/// 1–3: every form, chunk and way to step gives what the definition says, and both definitions agree.
+/// Every form, chunk and way to step gives what the definition says, and both definitions agree.
 template <class Op, class S>
 void forms_equal_the_definition(std::uint64_t seed, report& found) {
   for_seeds(seed, 9, [&](std::uint64_t s) {
@@ -81,7 +81,7 @@ void forms_equal_the_definition(std::uint64_t seed, report& found) {
   });
 }
 
-/// 4: splitting the sequence and carrying the state changes nothing: to the bit at chunk boundaries, else rounding.
+/// Splitting the sequence and carrying the state changes nothing: to the bit at chunk boundaries, else rounding.
 template <class Op>
 void splitting_changes_nothing(std::uint64_t seed, report& found) {
   using S = storage_of<Op>;
@@ -114,7 +114,7 @@ void splitting_changes_nothing(std::uint64_t seed, report& found) {
   });
 }
 
-/// 6: any strides, of arguments, outputs and states, give the same bits. A V-first state may sum o in another order.
+/// Any strides, of arguments, outputs and states, give the same bits. A V-first state may sum o in another order.
 template <class Op>
 void strides_change_nothing(std::uint64_t seed, report& found) {
   using S = storage_of<Op>;
@@ -144,7 +144,7 @@ void strides_change_nothing(std::uint64_t seed, report& found) {
   });
 }
 
-/// 7: nothing is read that was not written: scratch full of NaN, of the size that `scratch_bytes` says, changes no bit.
+/// Nothing is read that was not written: scratch full of NaN, of the size that `scratch_bytes` says, changes no bit.
 template <class Op>
 void scratch_is_not_read(std::uint64_t seed, report& found) {
   using S = storage_of<Op>;
@@ -160,7 +160,7 @@ void scratch_is_not_read(std::uint64_t seed, report& found) {
   });
 }
 
-/// 8: the same bits for any number of threads, forked or in a team.
+/// The same bits for any number of threads, forked or in a team.
 template <class Op>
 void threads_change_nothing(std::uint64_t seed, report& found) {
   using S = storage_of<Op>;
@@ -196,7 +196,7 @@ void threads_change_nothing(std::uint64_t seed, report& found) {
   });
 }
 
-/// 9: gates that forget everything, next to nothing, or grow stay right.
+/// Gates that forget everything, next to nothing, or grow stay right.
 template <class Op>
 void strong_gates_stay_right(std::uint64_t seed, report& found) {
   using S = storage_of<Op>;
@@ -212,7 +212,7 @@ void strong_gates_stay_right(std::uint64_t seed, report& found) {
   });
 }
 
-/// 11: the future never changes the past, nor one sequence another, to the bit: NaN and infinity included. What is
+/// The future never changes the past, nor one sequence another, to the bit: NaN and infinity included. What is
 /// padding or masked changes nothing at all.
 template <class Op>
 void the_future_is_not_seen(std::uint64_t seed, report& found) {
@@ -275,7 +275,7 @@ void the_future_is_not_seen(std::uint64_t seed, report& found) {
   });
 }
 
-/// 12: packed sequences give what each gives alone, to the bit.
+/// Packed sequences give what each gives alone, to the bit.
 template <class Op>
 void packed_equals_alone(std::uint64_t seed, report& found) {
   using S = storage_of<Op>;
@@ -302,6 +302,22 @@ void packed_equals_alone(std::uint64_t seed, report& found) {
         found.none(gap, x, how, ", sequence ", i);
         gap = difference(packed.st.final.slice(0, i, 1), got.st.final);
         found.none(gap, x, how, ", state of sequence ", i);
+      }
+      const index_t spoiled = x.random.integer(0, n - 1);
+      memory room;
+      const Op changed = copy_of(x.op, room);
+      const index_t first = x.op.offsets.at(spoiled);
+      poison_tokens(changed, sampler<Op>::tokens, 0, first, x.op.offsets.at(spoiled + 1) - first,
+                    std::numeric_limits<double>::quiet_NaN());
+      const auto got = run<S>(how, changed, given);
+      for (index_t i = 0; i < n; ++i) {
+        if (i == spoiled) continue;
+        const index_t begin = x.op.offsets.at(i);
+        const index_t count = x.op.offsets.at(i + 1) - begin;
+        found.none(difference(got.o.slice(1, begin, count), packed.o.slice(1, begin, count)), x, how,
+                   ", NaN in sequence ", spoiled, ", sequence ", i);
+        found.none(difference(got.st.final.slice(0, i, 1), packed.st.final.slice(0, i, 1)), x, how,
+                   ", NaN in sequence ", spoiled, ", state of sequence ", i);
       }
     }
   });

@@ -309,14 +309,15 @@ std::string difference(const outcome<Op, S>& a, const outcome<Op, S>& b) {
   return found.empty() ? difference_of_states(a, b) : "o: " + found;
 }
 
-/// |got − expected| ≤ bound · magnitude for every element, and below the smallest normal number whatever is left. In
-/// words where it does not hold.
+/// |got − expected| ≤ bound · magnitude for every element, below the smallest normal number whatever is left, and
+/// infinity for what the type does not reach. In words where it does not hold.
 template <class T, class Wide, std::size_t Rank>
 std::string excess(const view<T, Rank>& got, const view<Wide, Rank>& expected, const view<Wide, Rank>& magnitude,
                    double bound) {
   using Real = decltype(std::real(accum_t<T>()));
-  double least = static_cast<double>(std::numeric_limits<Real>::min());
-  if constexpr (std::is_same_v<T, float16>) least = 0x1p-24;
+  constexpr bool half = std::is_same_v<T, float16>;
+  const double least = half ? 0x1p-24 : static_cast<double>(std::numeric_limits<Real>::min());
+  const double most = half ? 65504 : static_cast<double>(std::numeric_limits<Real>::max());
   const auto x = flatten(got);
   const auto y = flatten(expected);
   auto size = flatten(magnitude);
@@ -326,6 +327,7 @@ std::string excess(const view<T, Rank>& got, const view<Wide, Rank>& expected, c
   for (std::size_t i = 0; i < x.size(); ++i) {
     const double allowed = bound * std::fabs(size[i]) + 64 * least;
     if (std::fabs(x[i] - y[i]) <= allowed) continue;
+    if (std::isinf(x[i]) && std::signbit(x[i]) == std::signbit(y[i]) && std::fabs(y[i]) + allowed > most) continue;
     std::ostringstream out;
     out.precision(17);
     out << "element " << i << " of " << x.size() << " is " << x[i] << ", expected " << y[i] << " within " << allowed;

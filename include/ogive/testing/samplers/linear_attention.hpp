@@ -62,8 +62,8 @@ struct head_counts {
   index_t queries, keys, values;
 };
 inline head_counts draw_heads(rng& random) {
-  constexpr index_t counts[] = {1, 2, 3, 4, 6};
-  const index_t H = counts[random.integer(0, 4)];
+  constexpr index_t counts[] = {1, 2, 3, 4, 6, 9};
+  const index_t H = counts[random.integer(0, 5)];
   const index_t Hk = divisor_of(random, H);
   switch (random.integer(0, 3)) {
     case 0:
@@ -121,7 +121,7 @@ struct linear_attention_sampler {
 
   static op draw(rng& random, memory& room, index_t batch, index_t length, index_t keys) {
     const head_counts heads_of = draw_heads(random);
-    const index_t D = odd_extent(random, std::is_same_v<Map, maps::taylor> ? 5 : 33);
+    const index_t D = odd_extent(random, std::is_same_v<Map, maps::taylor> ? 5 : 65);
     op x;
     x.map = map_sampler<Map>::draw(random, room, D);
     x.normalise = !map_sampler<Map>::signed_features && coin(random);

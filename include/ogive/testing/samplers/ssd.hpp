@@ -15,11 +15,11 @@ struct sampler<ssd<T>> {
   static constexpr std::tuple parameters{&op::A, &op::D, &op::dt_bias};
 
   static op draw(rng& random, memory& room, index_t batch, index_t length) {
-    constexpr index_t counts[] = {1, 2, 3, 4, 6};
-    const index_t H = counts[random.integer(0, 4)];
+    constexpr index_t counts[] = {1, 2, 3, 4, 6, 9};
+    const index_t H = counts[random.integer(0, 5)];
     const index_t G = divisor_of(random, H);
     const index_t P = odd_extent(random, 65);
-    const index_t N = odd_extent(random, 33);
+    const index_t N = odd_extent(random, 65);
     op x;
     x.dt_softplus = coin(random);
     x.x = draw_uniform<T>(random, room, shape<4>{batch, length, H, P});
