@@ -20,6 +20,11 @@ constexpr const char* type_name() noexcept {
   if constexpr (std::is_same_v<T, float16>) return "float16";
 }
 
+template <class T>
+concept complex_number = requires(T x) {
+  x.imag();
+};
+
 /// What one output must be.
 struct target {
   std::vector<double> numbers;
@@ -51,7 +56,7 @@ class golden_case {
   template <class T, std::size_t Rank>
   ogive::tensor<T, Rank> get(const std::string& tensor) const {
     std::vector<index_t> axes = shape(tensor);
-    if (testing::detail::is_complex<T> && !axes.empty()) axes.pop_back();
+    if (complex_number<T> && !axes.empty()) axes.pop_back();
     if (axes.size() < Rank) axes.insert(axes.begin(), Rank - axes.size(), 1);
     return filled<T, Rank>(tensor, axes);
   }
@@ -68,6 +73,11 @@ class golden_case {
     std::vector<index_t> axes = shape(tensor);
     for (; axes.size() > Rank; axes.erase(axes.begin())) axes[1] *= axes[0];
     if (axes.size() < Rank) axes.insert(axes.begin(), Rank - axes.size(), 1);
+    return filled<T, Rank>(tensor, axes);
+  }
+  /// The same numbers in another shape.
+  template <class T, std::size_t Rank>
+  ogive::tensor<T, Rank> shaped(const std::string& tensor, const std::vector<index_t>& axes) const {
     return filled<T, Rank>(tensor, axes);
   }
   /// A tensor that may be missing: the answer is then empty, and its view absent.
@@ -123,6 +133,11 @@ class golden_case {
     std::ranges::copy(axes, extents.begin());
     const std::vector<T> all = numbers<T>(tensor);
     ogive::tensor<T, Rank> result(extents);
+    if (result.size() != static_cast<index_t>(all.size())) {
+      file_.fail(
+          "has " + std::to_string(all.size()) + " elements where " + std::to_string(result.size()) + " are expected",
+          tensor);
+    }
     std::copy(all.begin(), all.end(), result.data());
     return result;
   }

@@ -92,7 +92,8 @@ void print(const std::string& file, const std::vector<finding>& findings, const 
   for (const std::string& form : forms) {
     std::vector<const finding*> line;
     for (const char* type : types) {
-      const auto found = std::ranges::find_if(findings, [&](const auto& f) { return f.form == form && f.type == type; });
+      const auto found =
+          std::ranges::find_if(findings, [&](const auto& f) { return f.form == form && f.type == type; });
       line.push_back(found == findings.end() ? nullptr : &*found);
     }
     const bool ok = std::ranges::all_of(line, [](const finding* f) { return f == nullptr || f->ok; });

@@ -52,20 +52,20 @@ struct piece_arguments {
 /// ssd_chunk_state: states[b,c,h] = Σ_l exp(cum_last − cum_l) dt_l x_l B_lᵀ, what a chunk adds to the state.
 template <class T>
 struct chunk_state : piece_arguments<T> {
+  using piece_arguments<T>::op, piece_arguments<T>::st;
+
   tensor<T, 4> x, B;
   chunks of;
   log_decays<T> steps;
 
   explicit chunk_state(const golden_case& file)
-      : x(file.get<T, 4>("x")),
-        of(file, x.extent(1)),
-        steps(of.g.all(), of.w.all()) {
+      : x(file.get<T, 4>("x")), of(file, x.extent(1)), steps(of.g.all(), of.w.all()) {
     B = steps.weighted(file.get<double, 4>("B").all());
-    this->op = steps.on({.x = x, .B = B, .C = B});
-    this->op.x = one_row(this->op.x);
-    this->op.dt = one_row(this->op.dt);
-    this->op.B = this->op.C = one_row(this->op.B);
-    this->op.offsets = of.offsets;
+    op = steps.on({.x = x, .B = B, .C = B});
+    op.x = one_row(op.x);
+    op.dt = one_row(op.dt);
+    op.B = op.C = one_row(op.B);
+    op.offsets = of.offsets;
   }
 
   template <class O>
@@ -79,6 +79,8 @@ struct chunk_state : piece_arguments<T> {
 /// ssd_chunk_scan: y = (C Bᵀ ∘ decay) (dt x) + exp(cum) C S_prev + D x, times silu(z), S_prev given for every chunk.
 template <class T>
 struct chunk_scan : piece_arguments<T> {
+  using piece_arguments<T>::op, piece_arguments<T>::st;
+
   tensor<T, 4> x, B, C, z, S;
   tensor<T, 2> D;
   chunks of;
@@ -93,14 +95,14 @@ struct chunk_scan : piece_arguments<T> {
     B = steps.weighted(file.get<double, 4>("B").all());
     C = steps.repeated(file.get<double, 4>("C").all());
     S = file.merged<T, 4>("prev_states");
-    this->op = steps.on({.x = x, .B = B, .C = C, .D = D, .z = z});
-    this->op.x = one_row(this->op.x);
-    this->op.dt = one_row(this->op.dt);
-    this->op.B = one_row(this->op.B);
-    this->op.C = one_row(this->op.C);
-    this->op.z = one_row(this->op.z);
-    this->op.offsets = of.offsets;
-    this->st.initial = from_v_first(std::as_const(S).all());
+    op = steps.on({.x = x, .B = B, .C = C, .D = D, .z = z});
+    op.x = one_row(op.x);
+    op.dt = one_row(op.dt);
+    op.B = one_row(op.B);
+    op.C = one_row(op.C);
+    op.z = one_row(op.z);
+    op.offsets = of.offsets;
+    st.initial = from_v_first(std::as_const(S).all());
   }
 
   template <class O>
@@ -111,10 +113,12 @@ struct chunk_scan : piece_arguments<T> {
   }
 };
 
-/// ssd_state_passing: S_{c+1} = exp(dA_c) S_c + states_c over chunks, out_c = S_c. The chunks are the tokens here, their
-/// states the values, written under a key of 1 and read after; so out is what the reads give, one later.
+/// ssd_state_passing: S_{c+1} = exp(dA_c) S_c + states_c over chunks, out_c = S_c. The chunks are the tokens here,
+/// their states the values, written under a key of 1 and read after; so out is what the reads give, one later.
 template <class T>
 struct state_passing : piece_arguments<T> {
+  using piece_arguments<T>::op, piece_arguments<T>::st;
+
   log_decays<T> steps;
   tensor<T, 4> x, B, C, S;
 
@@ -122,10 +126,10 @@ struct state_passing : piece_arguments<T> {
       : steps(decays(file).all()), x(file.get<T, 4>("states")), C({x.extent(0), x.extent(1), x.extent(2), 1}, T(1)) {
     const tensor<double, 4> ones(C.extents(), 1.0);
     B = steps.weighted(ones.all());
-    this->op = steps.on({.x = x, .B = B, .C = C});
+    op = steps.on({.x = x, .B = B, .C = C});
     if (!file.has("initial_states")) return;
     S = file.get<T, 4>("initial_states");
-    this->st.initial = view<const T, 4>(S.data(), {S.extent(1), S.extent(2), 1, S.extent(3)});
+    st.initial = view<const T, 4>(S.data(), {S.extent(1), S.extent(2), 1, S.extent(3)});
   }
 
   template <class O>
@@ -135,7 +139,7 @@ struct state_passing : piece_arguments<T> {
       for (index_t c = 0; c < o.extent(1); ++c) {
         for (index_t h = 0; h < o.extent(2); ++h) {
           for (index_t i = 0; i < o.extent(3); ++i) {
-            const auto first = this->st.initial.present() ? static_cast<O>(this->st.initial(b, h, 0, i)) : O(0);
+            const auto first = st.initial.present() ? static_cast<O>(st.initial(b, h, 0, i)) : O(0);
             before(b, c, h, i) = c > 0 ? o(b, c - 1, h, i) : first;
           }
         }

@@ -46,8 +46,8 @@ tensor<T, 2> skips(const golden_case& file) {
 }
 
 /// SSD for files that give log decays g and weights w: S_t = exp(g_t) S_{t-1} + w_t B_t x_tᵀ. With A = −1 the time step
-/// is d = −g, and B takes w/d, which the operator's d·x cancels. Where g is 0, or too small for exp to tell from 0, d is
-/// a power of two that is too small as well.
+/// is d = −g, and B takes w/d, which the operator's d·x cancels. Where g is 0, or too small for exp to tell from 0, d
+/// is a power of two that is too small as well.
 template <class T>
 class log_decays {
  public:

@@ -12,9 +12,7 @@ std::map<std::string, runner>& table() {
 }
 
 /// How far a comparison is from its bound: 1 is on it.
-double severity(const testing::comparison& result) {
-  return result.error == 0 ? 0 : result.error / result.bound;
-}
+double severity(const testing::comparison& result) { return result.error == 0 ? 0 : result.error / result.bound; }
 
 }  // namespace
 
