@@ -1,3 +1,4 @@
+#include <cmath>
 #include <limits>
 
 #include "vectors.hpp"
@@ -16,6 +17,23 @@ TEST_CASE("fma rounds once where the machine has it") {
 #if defined(__FMA__)
     CHECK(simd::has_fma<T, Arch>);
 #endif
+  });
+}
+
+TEST_CASE("quotients and roots are rounded correctly") {
+  OGIVE_SEED(seed, 6);
+  std::mt19937_64 engine(seed);
+  for_each_vector([&]<class T, class Arch>() {
+    constexpr index_t W = simd::width<T, Arch>;
+    for (int round = 0; round < 200; ++round) {
+      const auto a = random_numbers<T>(W, engine), b = random_numbers<T>(W, engine);
+      const auto x = simd::load<Arch>(a.data()), y = simd::load<Arch>(b.data());
+      const auto quotient = lanes_of(simd::divide(x, y)), root = lanes_of(simd::sqrt(simd::abs(x)));
+      for (std::size_t i = 0; i < a.size(); ++i) {
+        if (bits_of(quotient[i]) != bits_of(a[i] / b[i])) FAIL_CHECK(a[i] << " / " << b[i]);
+        if (bits_of(root[i]) != bits_of(std::sqrt(std::abs(a[i])))) FAIL_CHECK("root of " << a[i]);
+      }
+    }
   });
 }
 

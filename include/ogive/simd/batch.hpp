@@ -241,6 +241,17 @@ OGIVE_INLINE batch<T, Arch> fnma(const batch<T, Arch>& a, const batch<T, Arch>& 
   }
 }
 
+/// a / b, rounded correctly; xsimd's operator / of floats on AArch64 is an estimate with two Newton steps.
+template <class T, class Arch>
+OGIVE_INLINE batch<T, Arch> divide(const batch<T, Arch>& a, const batch<T, Arch>& b) noexcept {
+  using register_type = typename batch<T, Arch>::register_type;
+  if constexpr (requires(register_type r) { native::divide(r, r); }) {
+    return native::divide(static_cast<register_type>(a), static_cast<register_type>(b));
+  } else {
+    return a / b;
+  }
+}
+
 /// The smaller; b where either is NaN.
 template <class T, class Arch>
 OGIVE_INLINE batch<T, Arch> min(const batch<T, Arch>& a, const batch<T, Arch>& b) noexcept {
@@ -258,9 +269,15 @@ OGIVE_INLINE batch<T, Arch> abs(const batch<T, Arch>& x) noexcept {
   return xsimd::abs(x);
 }
 
+/// √x, rounded correctly.
 template <class T, class Arch>
 OGIVE_INLINE batch<T, Arch> sqrt(const batch<T, Arch>& x) noexcept {
-  return xsimd::sqrt(x);
+  using register_type = typename batch<T, Arch>::register_type;
+  if constexpr (requires(register_type r) { native::sqrt(r); }) {
+    return native::sqrt(static_cast<register_type>(x));
+  } else {
+    return xsimd::sqrt(x);
+  }
 }
 
 /// a where the mask is set, else b.

@@ -150,7 +150,7 @@ template <class T, class Arch>
 OGIVE_INLINE batch<T, Arch> log_of(const batch<T, Arch>& k, const batch<T, Arch>& f) noexcept {
   using M = math<T>;
   using V = batch<T, Arch>;
-  const V s = f / (f + V(T(2)));
+  const V s = simd::divide(f, f + V(T(2)));
   const V z = s * s;
   const V rest = s * simd::fnma(z, polynomial(M::log, z), f);
   return simd::fma(k, V(M::ln2[0]), f - simd::fnma(k, V(M::ln2[1]), rest));
@@ -258,7 +258,7 @@ template <class T, class Arch>
 OGIVE_INLINE batch<T, Arch> sigmoid(const batch<T, Arch>& x) noexcept {
   using V = batch<T, Arch>;
   const V e = simd::exp(-simd::abs(x));
-  return simd::select(x < V(T(0)), e, V(T(1))) / (e + V(T(1)));
+  return simd::divide(simd::select(x < V(T(0)), e, V(T(1))), e + V(T(1)));
 }
 
 /// x / (1 + e⁻ˣ), −0 at −inf. Error 3.1 / 3.1; where the sigmoid is subnormal, half its unit times x.

@@ -18,6 +18,8 @@ namespace simd::native {
 struct none;  // keeps every name below declared where an instruction set has none of its overloads
 none fma(none&, none&, none&);
 none fnma(none&, none&, none&);
+none divide(none&, none&);
+none sqrt(none&);
 none scale2(none&, none&);
 none sum(none&);
 none sum_all(const none*);
@@ -32,7 +34,7 @@ struct partial;
 template <class S, class T, std::size_t Bytes>
 struct converted;
 
-// ---- fused multiply-add ------------------------------------------------------------------------------------------
+// ---- arithmetic ------------------------------------------------------------------------------------------
 #if defined(__FMA__)
 OGIVE_INLINE __m128 fma(__m128 a, __m128 b, __m128 c) noexcept { return _mm_fmadd_ps(a, b, c); }
 OGIVE_INLINE __m128d fma(__m128d a, __m128d b, __m128d c) noexcept { return _mm_fmadd_pd(a, b, c); }
@@ -56,6 +58,8 @@ OGIVE_INLINE float32x4_t fma(float32x4_t a, float32x4_t b, float32x4_t c) noexce
 OGIVE_INLINE float64x2_t fma(float64x2_t a, float64x2_t b, float64x2_t c) noexcept { return vfmaq_f64(c, a, b); }
 OGIVE_INLINE float32x4_t fnma(float32x4_t a, float32x4_t b, float32x4_t c) noexcept { return vfmsq_f32(c, a, b); }
 OGIVE_INLINE float64x2_t fnma(float64x2_t a, float64x2_t b, float64x2_t c) noexcept { return vfmsq_f64(c, a, b); }
+OGIVE_INLINE float32x4_t divide(float32x4_t a, float32x4_t b) noexcept { return vdivq_f32(a, b); }
+OGIVE_INLINE float32x4_t sqrt(float32x4_t x) noexcept { return vsqrtq_f32(x); }
 #endif
 
 // ---- sums over lanes: always the halving tree, lane i + lane i + W/2, so every path gives the same bits -----------
