@@ -43,11 +43,11 @@ decoding_table time_decoding(const settings& how, progress& shown) {
   context ctx = how.threads == 1 ? context() : openmp_context(how.threads);
   const bench::stopwatch watch(how.threads);
   for (index_t n = first; n <= last; n *= 2) {
-    shown.step("decoding", "n = " + std::to_string(n), how.brief ? 0.05 : 0.2);
+    shown.step("decoding", "n = " + std::to_string(n), side_share(how.brief));
     const auto cached = [&](tensor<float, 4>& cache) { return cache.all().slice(1, 0, n); };
     const softmax_attention<float> softmax{.q = q, .k = cached(keys), .v = cached(values)};
     const auto [with_cache, with_state] = watch.least(
-        how.brief ? 0.05 : 0.2,
+        side_share(how.brief),
         [&] {
           append(k, keys, n - 1);
           append(v, values, n - 1);

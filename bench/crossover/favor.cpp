@@ -42,7 +42,7 @@ favor_table measure_favor(const input& from, const settings& how, progress& show
   forward(softmax_attention<float>{.q = all.q, .k = all.k, .v = all.v}, expected.all(), {}, ctx);
 
   for (index_t features = 16; features <= 4096; features *= 4) {
-    shown.step("FAVOR+", std::to_string(features) + " features", 0);
+    shown.step("FAVOR+", std::to_string(features) + " features", side_share(how.brief));
     favor_row row{.features = features};
     for (int draw = 0; draw < table.seeds; ++draw) {
       const std::uint64_t seed = how.seed + 1 + static_cast<std::uint64_t>(draw);  // how.seed has drawn q

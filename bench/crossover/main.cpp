@@ -30,7 +30,7 @@ void run(const settings& how) {
   shown.clear();
   print_agreements(std::cout, r);
 
-  double expected = 0;
+  double expected = side_lines * side_share(how.brief);
   for (const curve& c : r.curves) expected += expected_seconds(c.d, c.causal, how.brief, r.machine.fma_peak);
   shown.expect(expected);
   for (curve& c : r.curves) time_products(c, from, how, r.machine.fma_peak, shown);

@@ -24,6 +24,10 @@ void compare_products(curve& c, const input& from, const settings& how);
 /// Fills in the points of a curve.
 void time_products(curve& c, const input& from, const settings& how, double peak, progress& shown);
 
+/// Seconds, roughly, that a line of the two tables beside the crossover may take.
+constexpr double side_share(bool brief) noexcept { return brief ? 0.05 : 0.2; }
+constexpr int side_lines = 14;
+
 favor_table measure_favor(const input& from, const settings& how, progress& shown);
 
 decoding_table time_decoding(const settings& how, progress& shown);

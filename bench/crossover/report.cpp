@@ -76,6 +76,27 @@ table crossings_table(const results& r, bool causal) {
   return t;
 }
 
+/// All of it in a line per d, for a page.
+table summary_table(const results& r) {
+  table t{.title = "n*, the tokens from which on the right product is cheaper",
+          .headings = {"d", "counted", "timed", "against softmax", "causal: counted", "timed", "against softmax"}};
+  const auto found = [](const curve& c, const versus& two) {
+    const auto cell = cells(timed(c, two), c.d);
+    return timed(c, two).at == where::inside ? cell[0] + " = " + cell[1] + " d" : cell[0];
+  };
+  for (const index_t d : all_dims) {
+    std::vector<std::string> row{whole(d)};
+    for (const curve& c : r.curves) {
+      if (c.d != d) continue;
+      const point& last = c.points.back();
+      append(row, {whole(c.counted.crossing), found(c, left_right), found(c, softmax_right)});
+      row.back() += text("; %.0f× faster at n = %td d", last.softmax / last.right, last.n / d);
+    }
+    t.rows.push_back(row);
+  }
+  return t;
+}
+
 table points_table(const results& r, bool causal) {
   table t{.title = std::string(causal ? "Causal" : "Non-causal") + ": microseconds per token of a head",
           .groups = {{"", 1}},
@@ -233,7 +254,7 @@ std::string markdown(const results& r, const settings& how) {
   out << "```\n";
   print_head(out, r, how);
   out << "```\n";
-  for (const bool causal : {false, true}) crossings_table(r, causal).print_markdown(out);
+  summary_table(r).print_markdown(out);
   favor_rows(r).print_markdown(out);
   decoding_rows(r).print_markdown(out);
   return out.str();
