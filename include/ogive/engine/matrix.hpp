@@ -7,6 +7,7 @@
 #include <ogive/core/check.hpp>
 #include <ogive/core/context.hpp>
 #include <ogive/engine/matrix_chunk.hpp>
+#include <ogive/engine/verbs.hpp>
 #include <ogive/simd/flush.hpp>
 
 #include <algorithm>
@@ -550,8 +551,6 @@ std::size_t scratch_of(const matrix_problem<Acc>& p) noexcept {
 /// A call that is too short to pay for chunks.
 inline bool brief(index_t length) noexcept { return length <= 8; }
 
-enum class verb { step, recurrent, chunked, forward };
-
 /// Whether an operator brings a left product, a form without a state.
 template <class Op>
 concept with_left_product = requires(const Op& op) {
@@ -635,89 +634,46 @@ status check_matrix(const Op& op, const State& st, const view<typename Op::scala
   return ask.result();
 }
 
+/// The matrix engine behind the verbs.
+struct matrix_engine {
+  static constexpr bool has_steps = true;
+  static constexpr bool has_chunks = true;
+  template <class Op>
+  using output = view<typename Op::scalar, 4>;
+
+  template <class Op, class Given>
+  static auto own(Given& given) noexcept {
+    return as_state<Op>(given);
+  }
+  template <class Op, class State>
+  static status check(const Op& op, const State& st, const output<Op>& o, const options& how) noexcept {
+    return check_matrix(op, st, o, how);
+  }
+  template <class Op>
+  static std::size_t bytes(const Op& op, const options& how) noexcept {
+    const output<Op> o;
+    const matrix_binding<Op> bound{&op, &o};
+    const auto most = [&]<class Acc>(Acc) noexcept {
+      const typename Op::template state_of<Acc> st{};
+      std::size_t all = std::max(scratch_of(describe<Acc>(bound, st, form::recurrent, false, how)),
+                                 scratch_of(describe<Acc>(bound, st, form::chunked, false, how)));
+      if constexpr (with_left_product<Op>) all = std::max(all, op.template left_bytes<Acc>());
+      return all;
+    };
+    return std::max(most(accum_t<typename Op::scalar>{}), most(double{}));
+  }
+  template <verb Verb, class Op, class State>
+  static void run(const Op& op, const State& st, const output<Op>& o, const options& how, context& ctx) {
+    run_matrix<Verb>(op, st, o, how, ctx);
+  }
+};
+
 }  // namespace detail
 
-/// The type of an operator's outputs.
-template <class Op>
-using output_of = view<typename Op::scalar, 4>;
-
-/// Whether the arguments fit together: nothing is read from the tensors or written. Every other verb asks this first
-/// and throws what it says; after it has passed, the `prechecked` twins never throw.
-template <matrix_operator Op, class State = typename Op::default_state>
-status check(const Op& op, State&& st, const output_of<Op>& o, const options& how = {}) noexcept {
-  return detail::check_matrix(op, detail::as_state<Op>(st), o, how);
-}
-
-/// Scratch, in bytes, that any verb of this operator needs for `workers` threads, whatever the state's storage.
 template <matrix_operator Op>
-std::size_t scratch_bytes(const Op& op, const options& how = {}, int workers = 1) noexcept {
-  const output_of<Op> o;
-  const detail::matrix_binding<Op> bound{&op, &o};
-  const auto most = [&]<class Acc>(Acc) noexcept {
-    const typename Op::template state_of<Acc> st{};
-    std::size_t bytes = std::max(detail::scratch_of(detail::describe<Acc>(bound, st, form::recurrent, false, how)),
-                                 detail::scratch_of(detail::describe<Acc>(bound, st, form::chunked, false, how)));
-    if constexpr (detail::with_left_product<Op>) bytes = std::max(bytes, op.template left_bytes<Acc>());
-    return bytes;
-  };
-  const std::size_t each = std::max(most(accum_t<typename Op::scalar>{}), most(double{}));
-  return each * static_cast<std::size_t>(std::max(workers, 1));
-}
-
-/// One or a few tokens, the state swept where it lies: in place, or from slot to slot. An absent o advances the state.
-template <matrix_operator Op, class State = typename Op::default_state>
-void step(prechecked_t, const Op& op, State&& st, const output_of<Op>& o, const options& how = {},
-          context& ctx = default_context()) noexcept {
-  detail::run_matrix<detail::verb::step>(op, detail::as_state<Op>(st), o, how, ctx);
-}
-template <matrix_operator Op, class State = typename Op::default_state>
-void step(const Op& op, State&& st, const output_of<Op>& o, const options& how = {}, context& ctx = default_context()) {
-  const auto own = detail::as_state<Op>(st);
-  require(detail::check_matrix(op, own, o, how));
-  detail::run_matrix<detail::verb::step>(op, own, o, how, ctx);
-}
-
-/// The whole sequence token by token, the state in cache.
-template <matrix_operator Op, class State = typename Op::default_state>
-void recurrent(prechecked_t, const Op& op, State&& st, const output_of<Op>& o, const options& how = {},
-               context& ctx = default_context()) noexcept {
-  detail::run_matrix<detail::verb::recurrent>(op, detail::as_state<Op>(st), o, how, ctx);
-}
-template <matrix_operator Op, class State = typename Op::default_state>
-void recurrent(const Op& op, State&& st, const output_of<Op>& o, const options& how = {},
-               context& ctx = default_context()) {
-  const auto own = detail::as_state<Op>(st);
-  require(detail::check_matrix(op, own, o, how));
-  detail::run_matrix<detail::verb::recurrent>(op, own, o, how, ctx);
-}
-
-/// Matrix products over chunks, the state between them.
-template <matrix_operator Op, class State = typename Op::default_state>
-void chunked(prechecked_t, const Op& op, State&& st, const output_of<Op>& o, const options& how = {},
-             context& ctx = default_context()) noexcept {
-  detail::run_matrix<detail::verb::chunked>(op, detail::as_state<Op>(st), o, how, ctx);
-}
-template <matrix_operator Op, class State = typename Op::default_state>
-void chunked(const Op& op, State&& st, const output_of<Op>& o, const options& how = {},
-             context& ctx = default_context()) {
-  const auto own = detail::as_state<Op>(st);
-  require(detail::check_matrix(op, own, o, how));
-  detail::run_matrix<detail::verb::chunked>(op, own, o, how, ctx);
-}
-
-/// The form that suits shape, type and instruction set; `how.form` forces one.
-template <matrix_operator Op, class State = typename Op::default_state>
-void forward(prechecked_t, const Op& op, State&& st, const output_of<Op>& o, const options& how = {},
-             context& ctx = default_context()) noexcept {
-  detail::run_matrix<detail::verb::forward>(op, detail::as_state<Op>(st), o, how, ctx);
-}
-template <matrix_operator Op, class State = typename Op::default_state>
-void forward(const Op& op, State&& st, const output_of<Op>& o, const options& how = {},
-             context& ctx = default_context()) {
-  const auto own = detail::as_state<Op>(st);
-  require(detail::check_matrix(op, own, o, how));
-  detail::run_matrix<detail::verb::forward>(op, own, o, how, ctx);
-}
+struct engine_of<Op> {
+  using type = detail::matrix_engine;
+};
 
 }  // namespace OGIVE_ABI
 }  // namespace ogive
