@@ -42,8 +42,8 @@ struct gated_unit {
     using vector = simd::batch<Acc>;
     const vector one(Acc(1));
     detail::load_tile(block(f, at), to.a, to.row);
-    detail::load_tile(block(i, at), to.b, to.row, [&](const vector& x, index_t t, index_t j) {
-      return x * (one - simd::load(to.a + t * to.row + j));
+    detail::load_tile(block(i, at), to.b, to.row, [&](index_t j) {
+      return [&, j](const vector& x, index_t t) { return x * (one - simd::load(to.a + t * to.row + j)); };
     });
     for (index_t t = at.live; t < at.count; ++t) {
       simd::store(to.a + t * to.row, one);
@@ -193,8 +193,9 @@ TEMPLATE_TEST_CASE("tiles read and write every layout and touch nothing else", "
         const auto y = room.take<TestType>(shape<3>{1, rows, columns});
         const index_t stride = detail::whole_vectors<Acc>(columns) + W;
         std::vector<Acc> panel(static_cast<std::size_t>(rows * stride), Acc(-5));
-        detail::load_tile(view<const TestType, 2>(x[0]), panel.data(), stride,
-                          [](const auto& v, index_t, index_t) { return v + v; });
+        detail::load_tile(view<const TestType, 2>(x[0]), panel.data(), stride, [](index_t) {
+          return [](const auto& v, index_t) { return v + v; };
+        });
         detail::store_tile(panel.data(), stride, y[0]);
         bool right = room.gaps_untouched();
         for (index_t i = 0; i < rows; ++i) {

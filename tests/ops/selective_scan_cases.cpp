@@ -13,10 +13,10 @@ namespace {
 
 template <class Op, class State, class Check>
 void in_every_way(const Op& op, const State& st, const view<typename Op::scalar, 3>& y, const Check& check) {
-  for (const way& how : testing::detail::ways<Op>()) {
+  for (const way& how : testing::ways<Op>()) {
     CAPTURE(how);
     context serial;
-    testing::detail::call(how, op, st, y, serial);
+    testing::call(how, op, st, y, serial);
     check();
   }
 }
@@ -215,18 +215,18 @@ TEST_CASE("C57: columns of one fused buffer give the bits of contiguous copies")
     testing::rng random(seed + 1);
     op.z = testing::draw_uniform<float>(random, room, shape<3>{batch, 37, 33});
     tensor<float, 3> plain({batch, 37, 33}), h_plain({batch, 33, 5});
-    for (const way& how : testing::detail::ways<selective_scan<float>>()) {
+    for (const way& how : testing::ways<selective_scan<float>>()) {
       context serial;
-      testing::detail::call(how, op, diagonal_state<float>{.final = h_plain}, plain.all(), serial);
+      testing::call(how, op, diagonal_state<float>{.final = h_plain}, plain.all(), serial);
       for (const testing::layout layout : testing::all_layouts) {
         CAPTURE(batch, how, static_cast<int>(layout));
         testing::memory other(layout);
         const auto moved = testing::copy_of(op, other);
         const auto y = other.take<float>(shape<3>{batch, 37, 33});
         const auto h = other.take<float>(shape<3>{batch, 33, 5});
-        testing::detail::call(how, moved, diagonal_state<float>{.final = h}, y, serial);
-        CHECK(testing::detail::difference(y, plain.all()).empty());
-        CHECK(testing::detail::difference(h, h_plain.all()).empty());
+        testing::call(how, moved, diagonal_state<float>{.final = h}, y, serial);
+        CHECK(testing::difference(y, plain.all()).empty());
+        CHECK(testing::difference(h, h_plain.all()).empty());
         CHECK(other.gaps_untouched());
       }
     }
@@ -243,7 +243,7 @@ TEST_CASE("C57: columns of one fused buffer give the bits of contiguous copies")
     testing::memory copies;
     tensor<float, 3> of_copies({batch, 37, 33});
     forward(testing::copy_of(broadcast, copies), {}, of_copies);
-    CHECK(testing::detail::difference(y.all(), of_copies.all()).empty());
+    CHECK(testing::difference(y.all(), of_copies.all()).empty());
   }
 }
 
@@ -284,8 +284,8 @@ TEST_CASE("C63: the same bits for any number of threads") {
       context forked = openmp_context(workers);
       tensor<float, 3> y({4, 513, 128}, -1), h({4, 128, 16}, -1);
       forward(op, diagonal_state<float>{.final = h}, y, {}, forked);
-      CHECK(testing::detail::difference(y.all(), plain.all()).empty());
-      CHECK(testing::detail::difference(h.all(), h_plain.all()).empty());
+      CHECK(testing::difference(y.all(), plain.all()).empty());
+      CHECK(testing::difference(h.all(), h_plain.all()).empty());
     }
   }
 }
@@ -335,7 +335,7 @@ TEST_CASE("the selective scan advances a state without an output") {
   tensor<float, 3> y({2, 3, 20}), h({2, 20, 16}, 0.5F), alone({2, 20, 16}, 0.5F);
   step(op, h, y);
   step(op, alone, {});
-  CHECK(testing::detail::difference(h.all(), alone.all()).empty());
+  CHECK(testing::difference(h.all(), alone.all()).empty());
 }
 
 TEST_CASE("a step and the whole sequence leave the same bits in the state") {
@@ -345,7 +345,7 @@ TEST_CASE("a step and the whole sequence leave the same bits in the state") {
   tensor<float, 3> y({1, 50, 40}), whole({1, 40, 16}), stepped({1, 40, 16});
   recurrent(op, diagonal_state<float>{.final = whole}, y);
   for (index_t t = 0; t < 50; ++t) step(testing::tokens_of(op, t, 1), stepped, y.all().slice(1, t, 1));
-  CHECK(testing::detail::difference(whole.all(), stepped.all()).empty());
+  CHECK(testing::difference(whole.all(), stepped.all()).empty());
 }
 
 TEST_CASE("scratch of the selective scan is what scratch_bytes says, whatever the state") {

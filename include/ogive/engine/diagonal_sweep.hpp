@@ -49,7 +49,7 @@ OGIVE_INLINE void sweep_factored_block(const factored_sweep<Acc>& w, index_t n) 
     vector y(Acc(0));
     if (n == 0) {
       unroll<diagonal_ahead::streams>([&](auto i) __attribute__((always_inline)) {
-        __builtin_prefetch(w.ahead.row[i] + t * w.ahead.step[i]);
+        __builtin_prefetch(w.ahead.row[i] + t * w.ahead.step[i], 0, 2);
       });
     } else {
       y = simd::load<Arch>(w.y + t * w.row);

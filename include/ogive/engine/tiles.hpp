@@ -12,38 +12,49 @@ inline namespace OGIVE_ABI {
 namespace detail {
 
 struct as_it_is {
-  template <class V>
-  OGIVE_INLINE V operator()(const V& x, index_t, index_t) const noexcept {
-    return x;
+  OGIVE_INLINE auto operator()(index_t) const noexcept {
+    return [](const auto& x, index_t) noexcept { return x; };
   }
 };
 
-/// panel[i][j] = f(x[i][j], i, j), a vector of columns j at a time; f sees 0 in the lanes past the last column.
+/// Whether walking down a column is walking along memory.
+template <class T>
+bool columns_are_contiguous(const view<T, 2>& x) noexcept {
+  return x.stride(0) == 1 && x.stride(1) != 1 && x.extent(0) > 1;
+}
+
+/// panel[i][j] = f(j)(x[i][j], i), a vector of columns j at a time; f(j)(·, i) sees 0 in the lanes past the last
+/// column. Columns are the outer loop: f(j) is made once, and a row's few vectors do not become a call of memmove.
 template <class Acc, class T, class F = as_it_is>
 OGIVE_INLINE void load_tile(const view<const T, 2>& x, Acc* panel, index_t stride, const F& f = {}) noexcept {
   using vector = simd::batch<Acc>;
   using arch = simd::default_arch;
   constexpr index_t W = simd::width<Acc>;
   const index_t rows = x.extent(0);
-  const index_t columns = x.extent(1);
-  if (x.stride(0) == 1 && x.stride(1) != 1 && rows > 1) {
-    for (index_t j = 0; j < columns; j += W) {
-      const index_t across = std::min(W, columns - j);
+  for (index_t j = 0; j < x.extent(1); j += W) {
+    const index_t across = std::min(W, x.extent(1) - j);
+    const auto change = f(j);
+    if (columns_are_contiguous(x)) {
       for (index_t i = 0; i < rows; i += W) {
         const index_t down = std::min(W, rows - i);
         vector block[vector::size];
         for (index_t c = 0; c < across; ++c) block[c] = simd::load_as<Acc, arch>(x.pointer(i, j + c), down);
         for (index_t c = across; c < W; ++c) block[c] = vector(Acc(0));
         simd::transpose(block);
-        for (index_t r = 0; r < down; ++r) simd::store(panel + (i + r) * stride + j, f(block[r], i + r, j));
+        for (index_t r = 0; r < down; ++r) simd::store(panel + (i + r) * stride + j, change(block[r], i + r));
       }
+      continue;
     }
-    return;
-  }
-  for (index_t j = 0; j < columns; j += W) {  // columns outside: a row's few vectors would become a call of memmove
-    for (index_t i = 0; i < rows; ++i) {
-      const vector v = simd::load_strided<Acc, arch>(x.pointer(i, j), x.stride(1), columns - j);
-      simd::store(panel + i * stride + j, f(v, i, j));
+    const auto down = [&](const auto& read) __attribute__((always_inline)) {
+      const T* from = x.pointer(0, j);
+      for (index_t i = 0; i < rows; ++i, from += x.stride(0)) {
+        simd::store(panel + i * stride + j, change(read(from), i));
+      }
+    };
+    if (x.stride(1) == 1 && across == W) {
+      down([](const T* from) __attribute__((always_inline)) { return simd::load_as<Acc, arch>(from); });
+    } else {
+      down([&](const T* from) { return simd::load_strided<Acc, arch>(from, x.stride(1), across); });
     }
   }
 }
@@ -54,23 +65,23 @@ OGIVE_INLINE void store_tile(const Acc* panel, index_t stride, const view<T, 2>&
   using vector = simd::batch<Acc>;
   constexpr index_t W = simd::width<Acc>;
   const index_t rows = x.extent(0);
-  const index_t columns = x.extent(1);
-  if (x.stride(0) == 1 && x.stride(1) != 1 && rows > 1) {
-    for (index_t j = 0; j < columns; j += W) {
+  for (index_t j = 0; j < x.extent(1); j += W) {
+    const index_t across = std::min(W, x.extent(1) - j);
+    if (columns_are_contiguous(x)) {
       for (index_t i = 0; i < rows; i += W) {
         const index_t down = std::min(W, rows - i);
         vector block[vector::size];
         for (index_t r = 0; r < down; ++r) block[r] = simd::load(panel + (i + r) * stride + j);
         for (index_t r = down; r < W; ++r) block[r] = vector(Acc(0));
         simd::transpose(block);
-        for (index_t c = 0; c < std::min(W, columns - j); ++c) simd::store_as(x.pointer(i, j + c), block[c], down);
+        for (index_t c = 0; c < across; ++c) simd::store_as(x.pointer(i, j + c), block[c], down);
       }
-    }
-    return;
-  }
-  for (index_t j = 0; j < columns; j += W) {
-    for (index_t i = 0; i < rows; ++i) {
-      simd::store_strided(x.pointer(i, j), x.stride(1), simd::load(panel + i * stride + j), columns - j);
+    } else if (x.stride(1) == 1 && across == W) {
+      for (index_t i = 0; i < rows; ++i) simd::store_as(x.pointer(i, j), simd::load(panel + i * stride + j));
+    } else {
+      for (index_t i = 0; i < rows; ++i) {
+        simd::store_strided(x.pointer(i, j), x.stride(1), simd::load(panel + i * stride + j), across);
+      }
     }
   }
 }

@@ -92,14 +92,14 @@ struct selective_scan {
   template <class Acc>
   void load(const diagonal_tile& at, const diagonal_panels<Acc>& to) const noexcept {
     using vector = simd::batch<Acc>;
-    vector bias(Acc(0));
-    detail::load_tile(block(dt, at, at.live), to.delta, to.row, [&](vector d, index_t t, index_t i) noexcept {
-      if (t == 0) bias = channel_numbers<Acc>(dt_bias, at, i);
-      d = d + bias;
-      return dt_softplus ? simd::softplus(d) : d;
+    detail::load_tile(block(dt, at, at.live), to.delta, to.row, [&](index_t i) noexcept {
+      const vector bias = channel_numbers<Acc>(dt_bias, at, i);
+      return [this, bias](const vector& step, index_t) noexcept {
+        return dt_softplus ? simd::softplus(step + bias) : step + bias;
+      };
     });
-    detail::load_tile(block(u, at, at.live), to.x, to.row, [&](const vector& v, index_t t, index_t i) noexcept {
-      return v * simd::load(to.delta + t * to.row + i);
+    detail::load_tile(block(u, at, at.live), to.x, to.row, [&](index_t i) noexcept {
+      return [d = to.delta + i, &to](const vector& v, index_t t) noexcept { return v * simd::load(d + t * to.row); };
     });
     detail::zero_tile(to.x, to.row, at.live, at.count, at.channels);
     detail::zero_tile(to.delta, to.row, at.live, at.count, at.channels);
@@ -166,18 +166,20 @@ struct selective_scan {
   template <class Acc>
   void store(const diagonal_tile& at, const diagonal_panels<Acc>& from, const view<T, 3>& y) const noexcept {
     using vector = simd::batch<Acc>;
-    const auto of_y = [&](index_t t, index_t i) noexcept { return from.y + t * from.row + i; };
     if (D.present() || complex) {
-      vector skip(Acc(0));
-      detail::load_tile(block(u, at, at.count), from.y, from.row, [&](const vector& v, index_t t, index_t i) noexcept {
-        if (t == 0) skip = channel_numbers<Acc>(D, at, i);
-        const vector read = simd::load(of_y(t, i));
-        return simd::fma(skip, v, complex ? read + read : read);
+      detail::load_tile(block(u, at, at.count), from.y, from.row, [&](index_t i) noexcept {
+        const vector skip = channel_numbers<Acc>(D, at, i);
+        return [skip, read = from.y + i, &from](const vector& v, index_t t) noexcept {
+          const vector sum = simd::load(read + t * from.row);
+          return simd::fma(skip, v, complex ? sum + sum : sum);
+        };
       });
     }
     if (z.present()) {
-      detail::load_tile(block(z, at, at.count), from.y, from.row, [&](const vector& v, index_t t, index_t i) noexcept {
-        return simd::load(of_y(t, i)) * simd::silu(v);
+      detail::load_tile(block(z, at, at.count), from.y, from.row, [&](index_t i) noexcept {
+        return [read = from.y + i, &from](const vector& v, index_t t) noexcept {
+          return simd::load(read + t * from.row) * simd::silu(v);
+        };
       });
     }
     detail::store_tile(from.y, from.row, block(y, at, at.count));
