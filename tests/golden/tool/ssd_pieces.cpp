@@ -10,30 +10,44 @@ namespace ogive::golden {
 
 namespace {
 
-/// dt and dA_cumsum are b,h,c,l; the tokens of the other tensors may end inside the last chunk.
+/// dt and dA_cumsum are b,h,c,l. The tokens of the other tensors may end before the last chunk does: the rest are
+/// zeros, which decay what is before them all the same.
 struct chunks {
-  tensor<double, 3> g, w;  ///< log decays and weights [B, L, H]
+  tensor<double, 3> g, w;  ///< log decays and weights [B, c·l, H]
   std::vector<std::int64_t> offsets{0};
 
-  chunks(const golden_case& file, index_t length) {
+  explicit chunks(const golden_case& file) {
     const auto dt = file.get<double, 4>("dt");
     const auto cumulative = file.get<double, 4>("dA_cumsum");
-    const index_t B = dt.extent(0), H = dt.extent(1), C = dt.extent(2), l = dt.extent(3);
-    if (cumulative.extents() != dt.extents() || length > C * l) {
-      throw std::runtime_error("dt and dA_cumsum must both be [b, h, c, l], with c l tokens or more");
-    }
-    g = tensor<double, 3>({B, length, H});
+    if (cumulative.extents() != dt.extents()) throw std::runtime_error("dt and dA_cumsum must have one shape");
+    const auto [B, H, C, l] = dt.extents();
+    g = tensor<double, 3>({B, C * l, H});
     w = g;
     for (index_t b = 0; b < B; ++b) {
-      for (index_t t = 0; t < length; ++t) {
+      for (index_t t = 0; t < C * l; ++t) {
         for (index_t h = 0; h < H; ++h) {
           const index_t c = t / l, i = t % l;
           g(b, t, h) = cumulative(b, h, c, i) - (i > 0 ? cumulative(b, h, c, i - 1) : 0);
           w(b, t, h) = dt(b, h, c, i);
         }
       }
-      for (index_t c = 1; c <= C; ++c) offsets.push_back(b * length + std::min(c * l, length));
+      for (index_t c = 1; c <= C; ++c) offsets.push_back((b * C + c) * l);
     }
+  }
+
+  index_t length() const { return g.extent(1); }
+
+  /// A tensor of tokens, with zeros up to the end of the last chunk.
+  template <class T>
+  tensor<T, 4> tokens(const golden_case& file, const std::string& name) const {
+    const auto stored = file.get_if<T, 4>(name);
+    if (!stored.all().present()) return {};
+    if (stored.extent(1) > length()) throw std::runtime_error(name + " has more tokens than there are in the chunks");
+    shape<4> extents = stored.extents();
+    extents[1] = length();
+    tensor<T, 4> all(extents);
+    testing::memory::assign(all.all().slice(1, 0, stored.extent(1)), stored.all());
+    return all;
   }
 };
 
@@ -54,13 +68,15 @@ template <class T>
 struct chunk_state : piece_arguments<T> {
   using piece_arguments<T>::op, piece_arguments<T>::st;
 
-  tensor<T, 4> x, B;
   chunks of;
   log_decays<T> steps;
+  tensor<T, 4> x, B;
 
   explicit chunk_state(const golden_case& file)
-      : x(file.get<T, 4>("x")), of(file, x.extent(1)), steps(of.g.all(), of.w.all()) {
-    B = steps.weighted(file.get<double, 4>("B").all());
+      : of(file),
+        steps(of.g.all(), of.w.all()),
+        x(of.tokens<T>(file, "x")),
+        B(steps.weighted(of.tokens<double>(file, "B").all())) {
     op = steps.on({.x = x, .B = B, .C = B});
     op.x = one_row(op.x);
     op.dt = one_row(op.dt);
@@ -81,20 +97,22 @@ template <class T>
 struct chunk_scan : piece_arguments<T> {
   using piece_arguments<T>::op, piece_arguments<T>::st;
 
-  tensor<T, 4> x, B, C, z, S;
-  tensor<T, 2> D;
   chunks of;
   log_decays<T> steps;
+  tensor<T, 4> x, B, C, z, S;
+  tensor<T, 2> D;
+  index_t length;  ///< of x as it is stored
 
   explicit chunk_scan(const golden_case& file)
-      : x(file.get<T, 4>("x")),
-        z(file.get_if<T, 4>("z")),
+      : of(file),
+        steps(of.g.all(), of.w.all()),
+        x(of.tokens<T>(file, "x")),
+        B(steps.weighted(of.tokens<double>(file, "B").all())),
+        C(steps.repeated(of.tokens<double>(file, "C").all())),
+        z(of.tokens<T>(file, "z")),
+        S(file.merged<T, 4>("prev_states")),
         D(skips<T>(file)),
-        of(file, x.extent(1)),
-        steps(of.g.all(), of.w.all()) {
-    B = steps.weighted(file.get<double, 4>("B").all());
-    C = steps.repeated(file.get<double, 4>("C").all());
-    S = file.merged<T, 4>("prev_states");
+        length(file.shape("x")[1]) {
     op = steps.on({.x = x, .B = B, .C = C, .D = D, .z = z});
     op.x = one_row(op.x);
     op.dt = one_row(op.dt);
@@ -107,8 +125,9 @@ struct chunk_scan : piece_arguments<T> {
 
   template <class O>
   named_views outputs(const view<O, 4>& o, const state<T>&) const {
+    const view<O, 4> rows(o.data(), x.extents(), {of.length() * o.stride(1), o.stride(1), o.stride(2), o.stride(3)});
     named_views all;
-    add_output(all, "out", o);
+    add_output(all, "out", rows.slice(1, 0, length));
     return all;
   }
 };
