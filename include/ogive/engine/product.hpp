@@ -92,7 +92,7 @@ struct product_problem {
   Acc bias = Acc(0);  // added to every z
   // The right product alone:
   bool outputs = true;  // false: only the state is wanted
-  bool split = false;   // whether tasks may own less than all columns of V: each of them maps q and k again
+  bool split = false;   // whether two tasks may share the columns of V: each of them maps q and k again
 
   index_t sequences() const noexcept { return offsets.present() ? offsets.size() - 1 : batch; }
   /// Query heads that read one value head, where there are more of them.
@@ -145,13 +145,6 @@ void run_tasks(context& ctx, index_t count, std::size_t bytes, const Body& body)
     const flush_subnormals flushed;
     body(task, memory);
   });
-}
-
-/// A row of whole vectors, and one more where rows would be a multiple of 512 bytes apart: those share few cache sets.
-template <class Acc>
-constexpr index_t spread(index_t count) noexcept {
-  constexpr index_t crowded = 512 / static_cast<index_t>(sizeof(Acc));
-  return padded<Acc>(count) + (padded<Acc>(count) % crowded == 0 ? simd::width<Acc> : 0);
 }
 
 /// total_j += Σ_i x_ij, the sum from zero.
@@ -306,7 +299,7 @@ struct left_plan {
     left_plan plan{};
     plan.tokens = std::clamp<index_t>(block / p.readers(), 1, std::max<index_t>(longest, 1));
     plan.blocks = (longest + plan.tokens - 1) / plan.tokens;
-    plan.columns = spread<Acc>(plan.tokens * p.readers());
+    plan.columns = linalg::padded_stride<Acc>(plan.tokens * p.readers());
     return plan;
   }
 };
@@ -335,8 +328,8 @@ class left_task {
     Acc *q, *qt, *k, *v, *s, *o, *offset, *weights, *room;
   };
   static panels carve(const problem& p, const left_plan& plan, arena& memory) noexcept {
-    const index_t K = padded<Acc>(p.key_dim);
-    const index_t V = padded<Acc>(p.value_dim);
+    const index_t K = linalg::padded_stride<Acc>(p.key_dim);
+    const index_t V = linalg::padded_stride<Acc>(p.value_dim);
     panels r{};
     r.q = memory.take<Acc>(plan.tokens * K);
     r.qt = memory.take<Acc>(K * plan.columns);
@@ -381,8 +374,10 @@ class left_task {
     }
   }
 
-  index_t k_stride() const noexcept { return padded<Acc>(p_.key_dim); }
-  index_t v_stride() const noexcept { return padded<Acc>(p_.value_dim); }
+  index_t k_stride() const noexcept { return linalg::padded_stride<Acc>(p_.key_dim); }
+  index_t v_stride() const noexcept { return linalg::padded_stride<Acc>(p_.value_dim); }
+  /// Columns of v and o, whole vectors.
+  index_t values() const noexcept { return padded<Acc>(p_.value_dim); }
 
   /// Qᵀ of all heads that read this value head, side by side.
   void load_queries() noexcept {
@@ -402,10 +397,10 @@ class left_task {
     const bool given = p_.states.load != nullptr &&
                        p_.states.load(p_.states.state, index_, head_, 0, p_.value_dim, m_.v, v_stride(), z);
     if (given) {
-      linalg::gemm_atb<Arch>(columns_, v_stride(), p_.key_dim, {m_.qt, columns_}, {m_.v, v_stride()},
+      linalg::gemm_atb<Arch>(columns_, values(), p_.key_dim, {m_.qt, columns_}, {m_.v, v_stride()},
                              panel{m_.o, v_stride()}, linalg::overwrite{});
     } else {
-      zero_rows(m_.o, v_stride(), columns_, v_stride());
+      zero_rows(m_.o, v_stride(), columns_, values());
       zero_rows(z, 0, 1, k_stride());
     }
     if (p_.normalise && (given || p_.bias != Acc(0))) {
@@ -434,17 +429,20 @@ class left_task {
     p_.hooks.load_k(p_.hooks.op, sequence_.keys_at(first, keys, p_.key_head(head_)), m_.k, k_stride(), m_.room);
     p_.hooks.load_v(p_.hooks.op, sequence_.keys_at(first, keys, head_), 0, p_.value_dim, m_.v, v_stride());
     rows_ahead next_k = p_.hooks.k_rows(p_.hooks.op, sequence_.keys_at(first + keys, next, p_.key_head(head_)));
-    rows_ahead next_v = p_.hooks.v_rows(p_.hooks.op, sequence_.keys_at(first + keys, next, head_), 0, p_.value_dim);
+    rows_ahead next_v =
+        next > 0
+            ? p_.hooks.v_rows(p_.hooks.op, sequence_.keys_at(first + keys, next, head_), 0, p_.value_dim)
+            : p_.hooks.o_rows(p_.hooks.op, sequence_.queries_at(first_, count_, p_.reader(head_, 0)), 0, p_.value_dim);
     linalg::gemm_ab<Arch>(keys, round_up(t.last - t.first, simd::width<Acc, Arch>), p_.key_dim, {m_.k, k_stride()},
                           {m_.qt + t.first, columns_}, panel{m_.s + t.first, columns_},
                           asking_for<linalg::overwrite, 1>{{}, &next_k});
     weights_.template weigh<Arch>(t);
     const auto own = weights_.finish(t.first);
     const asking_for<std::remove_const_t<decltype(own)>, 1> finish{own, &next_v};
-    if (t.edge && !all_finite<Acc, Arch>(keys, v_stride(), m_.v, v_stride())) {
+    if (t.edge && !all_finite<Acc, Arch>(keys, values(), m_.v, v_stride())) {
       add_seen(t, finish);
     } else {
-      linalg::gemm_atb<Arch>(t.last - t.first, v_stride(), keys, {t.s + t.first, columns_}, {m_.v, v_stride()},
+      linalg::gemm_atb<Arch>(t.last - t.first, values(), keys, {t.s + t.first, columns_}, {m_.v, v_stride()},
                              panel{m_.o + t.first * v_stride(), v_stride()}, finish);
     }
   }
@@ -458,7 +456,7 @@ class left_task {
       const auto query = static_cast<index_t>(t.offset[c]);
       const index_t begin = std::max<index_t>(0, query - t.high + 1);
       const index_t end = std::min(t.keys, query - t.low + 1);
-      for (index_t v = 0; v < v_stride(); v += simd::width<Acc, Arch>) {
+      for (index_t v = 0; v < values(); v += simd::width<Acc, Arch>) {
         vector sum(Acc(0));
         for (index_t j = begin; j < end; ++j) {
           sum = simd::fma(vector(t.s[j * t.stride + c]), simd::load<Arch>(m_.v + j * v_stride() + v), sum);
@@ -488,24 +486,17 @@ struct right_plan {
   index_t members;  // value heads in a task: neighbours, whose rows share pages of memory and perhaps their keys
   index_t columns;  // of S in a task
   index_t blocks;
-  index_t v_stride;  // of v, o
-  index_t s_stride;  // of S
+  index_t stride;  // of v, o and S
 
   template <class Acc>
   static right_plan of(const product_problem<Acc>& p) noexcept {
     constexpr index_t narrow = 2 * simd::width<Acc>;
-    constexpr index_t enough = 8;  // tasks
     const index_t states = p.sequences() * p.heads;
-    const bool split = p.split && states < enough && p.value_dim > narrow;
     right_plan plan{};
-    plan.members = 1;
-    while (plan.members < 4 && p.heads % (2 * plan.members) == 0 && states >= 2 * plan.members * enough) {
-      plan.members *= 2;
-    }
-    plan.columns = split ? narrow : p.value_dim;
-    plan.blocks = split ? (p.value_dim + narrow - 1) / narrow : 1;
-    plan.v_stride = padded<Acc>(plan.columns);
-    plan.s_stride = spread<Acc>(plan.columns);
+    plan.members = states >= 32 && p.heads % 4 == 0 ? 4 : states >= 8 && p.heads % 2 == 0 ? 2 : 1;
+    plan.blocks = p.split && states < 4 && p.value_dim > narrow ? 2 : 1;
+    plan.columns = plan.blocks == 2 ? round_up((p.value_dim + 1) / 2, narrow) : p.value_dim;
+    plan.stride = linalg::padded_stride<Acc>(plan.columns);
     return plan;
   }
 };
@@ -539,14 +530,14 @@ class right_task {
     Acc *rows, *values, *states, *z, *start, *z_start, *denominator, *room;
   };
   static panels carve(const problem& p, const right_plan& plan, arena& memory) noexcept {
-    const index_t K = padded<Acc>(p.key_dim);
+    const index_t K = linalg::padded_stride<Acc>(p.key_dim);
     const bool starts = p.states.load != nullptr;
     panels r{};
     r.rows = memory.take<Acc>(right_plan::tokens * K);
-    r.values = memory.take<Acc>(right_plan::tokens * plan.v_stride);
-    r.states = memory.take<Acc>(plan.members * p.key_dim * plan.s_stride);
+    r.values = memory.take<Acc>(right_plan::tokens * plan.stride);
+    r.states = memory.take<Acc>(plan.members * p.key_dim * plan.stride);
     r.z = memory.take<Acc>(plan.members * K);
-    r.start = memory.take<Acc>(starts ? p.key_dim * plan.v_stride : 0);
+    r.start = memory.take<Acc>(starts ? p.key_dim * plan.stride : 0);
     r.z_start = memory.take<Acc>(starts ? K : 0);
     r.denominator = memory.take<Acc>(right_plan::tokens);
     r.room = memory.take<Acc>(right_plan::tokens * padded<Acc>(p.input_dim));
@@ -554,7 +545,7 @@ class right_task {
   }
 
   right_task(const problem& p, const right_plan& plan, index_t task, arena& memory) noexcept
-      : p_(p), plan_(plan), m_(carve(p, plan, memory)), k_stride_(padded<Acc>(p.key_dim)) {
+      : p_(p), plan_(plan), m_(carve(p, plan, memory)), k_stride_(linalg::padded_stride<Acc>(p.key_dim)) {
     const index_t groups = p.heads / plan.members;
     column_ = task % plan.blocks * plan.columns;
     columns_ = std::min(plan.columns, p.value_dim - column_);
@@ -563,15 +554,16 @@ class right_task {
     sequence_ = product_sequence::of(p, index_);
   }
 
-  panel state(index_t member) const noexcept {
-    return {m_.states + member * p_.key_dim * plan_.s_stride, plan_.s_stride};
-  }
+  panel state(index_t member) const noexcept { return {m_.states + member * p_.key_dim * plan_.stride, plan_.stride}; }
+  /// Columns of k and q, and of v and o, whole vectors.
+  index_t keys() const noexcept { return padded<Acc>(p_.key_dim); }
+  index_t values() const noexcept { return padded<Acc>(columns_); }
   Acc* z(index_t member) const noexcept { return m_.z + member * k_stride_; }
 
   void write() const noexcept {
-    zero_rows(m_.z, k_stride_, plan_.members, k_stride_);
+    zero_rows(m_.z, k_stride_, plan_.members, keys());
     if (sequence_.live <= 0) {
-      zero_rows(m_.states, plan_.s_stride, plan_.members * p_.key_dim, plan_.v_stride);
+      zero_rows(m_.states, plan_.stride, plan_.members * p_.key_dim, values());
     }
     for (index_t j = 0; j < sequence_.live; j += right_plan::tokens) {
       const index_t count = std::min(right_plan::tokens, sequence_.live - j);
@@ -580,7 +572,7 @@ class right_task {
         if (m == 0 || p_.key_head(h) != p_.key_head(h - 1)) {
           p_.hooks.load_k(p_.hooks.op, sequence_.keys_at(j, count, p_.key_head(h)), m_.rows, k_stride_, m_.room);
         }
-        p_.hooks.load_v(p_.hooks.op, sequence_.keys_at(j, count, h), column_, columns_, m_.values, plan_.v_stride);
+        p_.hooks.load_v(p_.hooks.op, sequence_.keys_at(j, count, h), column_, columns_, m_.values, plan_.stride);
         const bool turn = m + 1 < plan_.members;
         const index_t next = turn ? h + 1 : first_head_;
         const index_t from = turn ? j : j + count;
@@ -588,15 +580,15 @@ class right_task {
             p_.hooks.k_rows(p_.hooks.op, sequence_.keys_at(from, right_plan::tokens, p_.key_head(next))),
             p_.hooks.v_rows(p_.hooks.op, sequence_.keys_at(from, right_plan::tokens, next), column_, columns_)};
         const auto product = [&](auto finish) {
-          linalg::gemm_atb<Arch>(p_.key_dim, plan_.v_stride, count, {m_.rows, k_stride_}, {m_.values, plan_.v_stride},
-                                 state(m), asking_for<decltype(finish), 2>{finish, ahead});
+          linalg::gemm_atb<Arch>(p_.key_dim, values(), count, {m_.rows, k_stride_}, {m_.values, plan_.stride}, state(m),
+                                 asking_for<decltype(finish), 2>{finish, ahead});
         };
         if (j == 0) {
           product(linalg::overwrite{});
         } else {
           product(linalg::add{});
         }
-        add_rows<Acc, Arch>(count, k_stride_, m_.rows, k_stride_, z(m));
+        add_rows<Acc, Arch>(count, keys(), m_.rows, k_stride_, z(m));
       }
     }
     for (index_t m = 0; m < plan_.members; ++m) exchange(m);
@@ -606,14 +598,14 @@ class right_task {
   void exchange(index_t m) const noexcept {
     const index_t h = first_head_ + m;
     if (p_.states.load != nullptr &&
-        p_.states.load(p_.states.state, index_, h, column_, columns_, m_.start, plan_.v_stride, m_.z_start)) {
+        p_.states.load(p_.states.state, index_, h, column_, columns_, m_.start, plan_.stride, m_.z_start)) {
       for (index_t i = 0; i < p_.key_dim; ++i) {
-        add_rows<Acc, Arch>(1, plan_.v_stride, m_.start + i * plan_.v_stride, 0, state(m).row(i));
+        add_rows<Acc, Arch>(1, values(), m_.start + i * plan_.stride, 0, state(m).row(i));
       }
-      add_rows<Acc, Arch>(1, k_stride_, m_.z_start, 0, z(m));
+      add_rows<Acc, Arch>(1, keys(), m_.z_start, 0, z(m));
     }
     if (p_.states.save != nullptr) {
-      p_.states.save(p_.states.state, index_, h, column_, columns_, state(m).data, plan_.s_stride, z(m));
+      p_.states.save(p_.states.state, index_, h, column_, columns_, state(m).data, plan_.stride, z(m));
     }
   }
 
@@ -636,10 +628,10 @@ class right_task {
             p_.hooks.q_rows(p_.hooks.op,
                             sequence_.queries_at(from, std::min(right_plan::tokens, sequence_.queries - from), next)),
             p_.hooks.o_rows(p_.hooks.op, rows, column_, columns_)};
-        linalg::gemm_ab<Arch>(count, plan_.v_stride, p_.key_dim, {m_.rows, k_stride_}, state(m),
-                              panel{m_.values, plan_.v_stride}, asking_for<linalg::overwrite, 2>{{}, ahead});
-        if (p_.normalise) dot_rows<Acc, Arch>(count, k_stride_, m_.rows, k_stride_, z(m), p_.bias, m_.denominator);
-        p_.hooks.store(p_.hooks.op, rows, column_, columns_, m_.values, plan_.v_stride,
+        linalg::gemm_ab<Arch>(count, values(), p_.key_dim, {m_.rows, k_stride_}, state(m),
+                              panel{m_.values, plan_.stride}, asking_for<linalg::overwrite, 2>{{}, ahead});
+        if (p_.normalise) dot_rows<Acc, Arch>(count, keys(), m_.rows, k_stride_, z(m), p_.bias, m_.denominator);
+        p_.hooks.store(p_.hooks.op, rows, column_, columns_, m_.values, plan_.stride,
                        p_.normalise ? m_.denominator : nullptr);
       }
     }

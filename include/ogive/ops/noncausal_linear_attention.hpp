@@ -43,12 +43,15 @@ struct noncausal_linear_attention {
 
 namespace detail {
 
-/// Multiply-adds of the two forms for one value head and its readers; the left one reads a given state as well.
+/// Multiply-adds of the two forms for one value head and its readers, queries and columns in whole vectors. The left
+/// one also reads a state that is given.
 template <class Acc>
 bool left_is_cheaper(const product_problem<Acc>& p) noexcept {
-  const double n = static_cast<double>(p.queries * p.readers()), m = static_cast<double>(p.keys);
-  const double K = static_cast<double>(p.key_dim), V = static_cast<double>(p.value_dim);
-  const double left = n * m * (K + V) + (p.states.load != nullptr ? n * K * V : 0);
+  const auto real = [](index_t count) { return static_cast<double>(count); };
+  const double n = real(p.queries * p.readers()), m = real(p.keys), K = real(p.key_dim),
+               V = real(padded<Acc>(p.value_dim));
+  const double blocks = real(padded<Acc>(p.queries * p.readers()));
+  const double left = blocks * m * (K + V) + (p.states.load != nullptr ? blocks * K * V : 0);
   const double right = (n + m) * K * V;
   return left < right;
 }
