@@ -1,11 +1,11 @@
 // The selective scan against what binds it: as many exponentials and multiply-adds as it needs, in the first-level
 // cache, in the same run. One exponential of a product, one multiplication and two multiply-adds per token, channel and
 // state; softplus and silu count where they are asked for.
-#include <bench/limits.hpp>
-
 #include <ogive/core/openmp.hpp>
 #include <ogive/ops/selective_scan.hpp>
 #include <ogive/testing/rng.hpp>
+
+#include <bench/limits.hpp>
 
 namespace {
 
@@ -20,7 +20,7 @@ OGIVE_NOINLINE void scan_work(const T* x, const T* y, const T* h, index_t n, std
   constexpr index_t width = simd::width<T>;
   batch sum[] = {(static_cast<void>(Lane), batch(T(0)))...};
   for (index_t i = 0; i < n; i += static_cast<index_t>(sizeof...(Lane)) * width) {
-    const auto one = [&](index_t at, batch& s) __attribute__((always_inline)) {
+    const auto one = [&](index_t at, batch & s) __attribute__((always_inline)) {
       const batch x_i = simd::load(x + at), y_i = simd::load(y + at);
       s = simd::fma(simd::fma(simd::exp2_product(x_i, y_i), simd::load(h + at), x_i * y_i), y_i, s);
     };
@@ -60,12 +60,11 @@ double limit_seconds(index_t tokens, index_t channels, index_t states, bool soft
   static const double each_softplus = seconds_each<T>([](const T* x, const T*, T* y, index_t n) {
     map_work(x, y, n, [](const auto& v) { return simd::softplus(v); });
   });
-  static const double each_silu = seconds_each<T>([](const T* x, const T*, T* y, index_t n) {
-    map_work(x, y, n, [](const auto& v) { return simd::silu(v); });
-  });
+  static const double each_silu = seconds_each<T>(
+      [](const T* x, const T*, T* y, index_t n) { map_work(x, y, n, [](const auto& v) { return simd::silu(v); }); });
   const double tokens_channels = static_cast<double>(tokens * channels);
-  return tokens_channels * (static_cast<double>(states) * each_state + (softplus ? each_softplus : 0) +
-                            (silu ? each_silu : 0));
+  return tokens_channels *
+         (static_cast<double>(states) * each_state + (softplus ? each_softplus : 0) + (silu ? each_silu : 0));
 }
 
 enum class memory_order { tokens_first, channels_first };

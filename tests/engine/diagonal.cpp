@@ -53,9 +53,9 @@ struct gated_unit {
   }
   template <class Acc>
   void store(const diagonal_tile& at, const diagonal_panels<Acc>& from, const view<float, 3>& y) const noexcept {
-    detail::store_tile(from.y, from.row,
-                       view<float, 2>(y.pointer(at.batch, at.token, at.channel), {at.count, at.channels},
-                                      {y.stride(1), y.stride(2)}));
+    detail::store_tile(
+        from.y, from.row,
+        view<float, 2>(y.pointer(at.batch, at.token, at.channel), {at.count, at.channels}, {y.stride(1), y.stride(2)}));
   }
 };
 
@@ -128,7 +128,8 @@ TEST_CASE("an operator that gives decays itself runs on the diagonal engine") {
         double state = 0;
         for (index_t t = 0; t < L; ++t) {
           const double f = static_cast<double>(op.f(b, t, d));
-          if (t < lengths[static_cast<std::size_t>(b)]) state = f * state + (1 - f) * static_cast<double>(op.i(b, t, d));
+          if (t < lengths[static_cast<std::size_t>(b)])
+            state = f * state + (1 - f) * static_cast<double>(op.i(b, t, d));
           // The gates hold |h| below 1, and the errors of the past fade with it.
           REQUIRE(std::fabs(static_cast<double>(y(b, t, d)) - state) <= testing::tolerance<float>(3 * L));
         }
@@ -193,9 +194,8 @@ TEMPLATE_TEST_CASE("tiles read and write every layout and touch nothing else", "
         const auto y = room.take<TestType>(shape<3>{1, rows, columns});
         const index_t stride = detail::whole_vectors<Acc>(columns) + W;
         std::vector<Acc> panel(static_cast<std::size_t>(rows * stride), Acc(-5));
-        detail::load_tile(view<const TestType, 2>(x[0]), panel.data(), stride, [](index_t) {
-          return [](const auto& v, index_t) { return v + v; };
-        });
+        detail::load_tile(view<const TestType, 2>(x[0]), panel.data(), stride,
+                          [](index_t) { return [](const auto& v, index_t) { return v + v; }; });
         detail::store_tile(panel.data(), stride, y[0]);
         bool right = room.gaps_untouched();
         for (index_t i = 0; i < rows; ++i) {

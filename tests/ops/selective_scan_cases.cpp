@@ -1,8 +1,8 @@
 // Faults that users of selective scans met elsewhere, as right values, in every way to run the operator.
-#include "tests/laws/laws.hpp"
-
 #include <ogive/core/openmp.hpp>
 #include <ogive/testing/samplers/selective_scan.hpp>
+
+#include "tests/laws/laws.hpp"
 
 using namespace ogive;
 using testing::way;

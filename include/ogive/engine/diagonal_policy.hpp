@@ -11,10 +11,25 @@
 #include <ogive/core/check.hpp>
 #include <ogive/engine/tiles.hpp>
 
+#include <complex>
 #include <concepts>
+#include <type_traits>
 
 namespace ogive {
 inline namespace OGIVE_ABI {
+
+namespace detail {
+
+template <class Number>
+inline constexpr bool is_complex = requires(Number z) {
+  z.imag();
+};
+
+/// The real type of a number.
+template <class Number>
+using real_of = typename std::conditional_t<is_complex<Number>, Number, std::complex<Number>>::value_type;
+
+}  // namespace detail
 
 /// The sizes of one call.
 struct diagonal_extents {

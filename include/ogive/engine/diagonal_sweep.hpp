@@ -142,13 +142,13 @@ OGIVE_INLINE void sweep_states_rows(const state_sweep<Acc>& w, index_t t, index_
   for (index_t n = 0; n < whole; n += W) {
     vectors(
         n, [](const Acc* p) __attribute__((always_inline)) { return simd::load<Arch>(p); },
-        [](Acc* p, const vector& v) __attribute__((always_inline)) { simd::store(p, v); });
+        [](Acc * p, const vector& v) __attribute__((always_inline)) { simd::store(p, v); });
   }
   if (whole < w.states) {
     const simd::lanes<Acc, Arch> tail(w.states - whole);
     vectors(
         whole, [&](const Acc* p) __attribute__((always_inline)) { return simd::load(p, tail); },
-        [&](Acc* p, const vector& v) __attribute__((always_inline)) { simd::store(p, v, tail); });
+        [&](Acc * p, const vector& v) __attribute__((always_inline)) { simd::store(p, v, tail); });
   }
   unroll<Rows>([&](auto i) __attribute__((always_inline)) { sums[i] = sum[i]; });
 }

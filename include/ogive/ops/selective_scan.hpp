@@ -62,9 +62,7 @@ struct selective_scan {
   view<const AType, 3> rates() const noexcept {
     return {A.data(), {1, A.extent(0), A.extent(1)}, {0, A.stride(0), A.stride(1)}};
   }
-  index_t shared_run() const noexcept {
-    return complex || rule == discretisation::zoh ? 0 : std::gcd(run(B), run(C));
-  }
+  index_t shared_run() const noexcept { return complex || rule == discretisation::zoh ? 0 : std::gcd(run(B), run(C)); }
 
   void check_fields(core::checker& ask) const noexcept {
     const index_t b = u.extent(0), l = u.extent(1), d = u.extent(2), n = A.extent(1);
@@ -197,13 +195,11 @@ struct selective_scan {
     return {x.pointer(at.batch, at.token, at.channel), {count, at.channels}, {x.stride(1), x.stride(2)}};
   }
   /// B or C of the group that the tile's channels share.
-  view<const operand, 2> group(const view<const operand, 4>& x, const diagonal_tile& at,
-                               index_t count) const noexcept {
+  view<const operand, 2> group(const view<const operand, 4>& x, const diagonal_tile& at, index_t count) const noexcept {
     return {x.pointer(at.batch, at.token, at.channel / run(x), 0), {count, x.extent(3)}, {x.stride(1), x.stride(3)}};
   }
   template <class Acc>
-  static simd::batch<Acc> channel_numbers(const view<const accum, 1>& x, const diagonal_tile& at,
-                                          index_t i) noexcept {
+  static simd::batch<Acc> channel_numbers(const view<const accum, 1>& x, const diagonal_tile& at, index_t i) noexcept {
     if (!x.present()) return simd::batch<Acc>(Acc(0));
     return simd::load_strided<Acc, simd::default_arch>(x.pointer(at.channel + i), x.stride(0), at.channels - i);
   }
@@ -219,8 +215,8 @@ struct selective_scan {
 
   /// panel [tokens, states, planes, W]: what every channel of the tile reads of B or C.
   template <class Acc>
-  void spread(const view<const operand, 4>& x, const diagonal_tile& at, index_t tokens,
-              const diagonal_panels<Acc>& to, Acc* panel) const noexcept {
+  void spread(const view<const operand, 4>& x, const diagonal_tile& at, index_t tokens, const diagonal_panels<Acc>& to,
+              Acc* panel) const noexcept {
     constexpr index_t W = simd::width<Acc>;
     const index_t first = at.channel / run(x);
     const bool shared = first == (at.channel + at.channels - 1) / run(x);

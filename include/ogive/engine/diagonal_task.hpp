@@ -1,0 +1,352 @@
+// L5: one task of the diagonal engine: a sequence and a block of channels, cut by shape alone, so the bits do not
+// depend on how many threads run the tasks.
+#pragma once
+
+#include <ogive/core/scratch.hpp>
+#include <ogive/engine/diagonal_sweep.hpp>
+
+#include <algorithm>
+
+namespace ogive {
+inline namespace OGIVE_ABI {
+namespace detail {
+
+/// A pool [slots, D, N] of numbers of any storage and strides, real or complex, behind two functions.
+template <class Acc>
+struct diagonal_pool {
+  const void* data = nullptr;
+  shape<3> strides{};   // in real elements; the imaginary part is one further
+  bool native = false;  // real, of Acc, neighbours in n
+  void (*load)(const void* data, index_t offset, const shape<2>& extents, const shape<2>& strides, Acc* panel,
+               index_t row) noexcept = nullptr;
+  void (*store)(const void* data, index_t offset, const shape<2>& extents, const shape<2>& strides, const Acc* panel,
+                index_t row) noexcept = nullptr;
+
+  template <class X>
+  static diagonal_pool of(const view<X, 3>& x) noexcept {
+    diagonal_pool pool;
+    if (!x.present()) return pool;
+    using Number = std::remove_const_t<X>;
+    using Real = real_of<Number>;
+    constexpr index_t parts = is_complex<Number> ? 2 : 1;
+    pool.data = x.data();
+    for (std::size_t i = 0; i < 3; ++i) pool.strides[i] = parts * x.stride(i);
+    pool.native = std::is_same_v<Number, Acc> && x.stride(2) == 1;
+    pool.load = [](const void* from, index_t offset, const shape<2>& extents, const shape<2>& steps, Acc* panel,
+                   index_t row) noexcept {
+      load_tile(view<const Real, 2>(static_cast<const Real*>(from) + offset, extents, steps), panel, row);
+    };
+    if constexpr (!std::is_const_v<X>) {
+      pool.store = [](const void* to, index_t offset, const shape<2>& extents, const shape<2>& steps, const Acc* panel,
+                      index_t row) noexcept {
+        store_tile(panel, row, view<Real, 2>(static_cast<Real*>(const_cast<void*>(to)) + offset, extents, steps));
+      };
+    }
+    return pool;
+  }
+
+  bool present() const noexcept { return data != nullptr; }
+  index_t offset(index_t slot, index_t channel) const noexcept { return slot * strides[0] + channel * strides[1]; }
+  const Acc* native_row(index_t slot, index_t channel) const noexcept {
+    return static_cast<const Acc*>(data) + offset(slot, channel);
+  }
+};
+
+/// Room for `count` numbers in whole vectors.
+template <class Acc>
+constexpr index_t whole_vectors(index_t count) noexcept {
+  return (count + simd::width<Acc> - 1) / simd::width<Acc> * simd::width<Acc>;
+}
+
+/// How a call is cut up: a function of shape and verb.
+struct diagonal_plan {
+  bool factored;
+  bool brief;  // sequences of at most `few` tokens are swept across states
+  index_t planes;
+  index_t row;  // channels of a task
+  index_t blocks;
+  index_t tokens;      // per tile
+  index_t shared_row;  // of B and C; also a row of N numbers
+
+  /// A sweep across channels first turns A and the state around, which costs it some three tokens.
+  static constexpr index_t few = 4;
+
+  template <class Acc>
+  static diagonal_plan of(const diagonal_extents& n, index_t run, index_t sequences, bool complex,
+                          bool brief_allowed) noexcept {
+    constexpr index_t W = simd::width<Acc>;
+    constexpr index_t line = 64 / static_cast<index_t>(sizeof(Acc));
+    diagonal_plan p{};
+    p.planes = complex ? 2 : 1;
+    p.factored = !complex && run > 0 && (run == n.channels || run % W == 0);
+    p.brief = brief_allowed && p.factored && 2 * n.states >= W;
+    p.shared_row = whole_vectors<Acc>(n.states);
+    p.row = W;
+    if (p.factored) {
+      // Two cache lines of channels keep the panels of a tile in the first-level cache; a few tokens fit there with
+      // more, and pay for each task.
+      const index_t wished = p.brief && n.length <= few * sequences ? 16 * line : std::max(2 * line, W);
+      p.row = run <= wished ? whole_vectors<Acc>(run) : run % wished == 0 || run == n.channels ? wished : W;
+      p.tokens = 32;
+    } else {
+      p.tokens = std::clamp<index_t>(2048 / std::max<index_t>(1, n.states * p.planes * W), 1, 32);
+    }
+    p.tokens = std::clamp<index_t>(n.length, 1, p.tokens);
+    p.blocks = (n.channels + p.row - 1) / p.row;
+    return p;
+  }
+};
+
+template <class Acc>
+struct diagonal_problem {
+  diagonal_extents n;
+  diagonal_hooks<Acc> hooks;
+  diagonal_pool<Acc> A;
+  diagonal_pool<Acc> initial;
+  diagonal_pool<Acc> final;
+  view<const std::int32_t, 1> initial_slots;
+  view<const std::int32_t, 1> final_slots;
+  integers offsets;
+  integers lengths;
+  index_t sequences = 0;
+  diagonal_plan plan{};
+};
+
+/// A worker's memory.
+template <class Acc>
+struct diagonal_scratch {
+  diagonal_panels<Acc> panels;
+  Acc* A;
+  Acc* largest_delta;  // [row]
+  Acc* h;              // [states, planes, row], or rows of N numbers
+
+  static diagonal_scratch carve(const diagonal_problem<Acc>& p, arena& memory) noexcept {
+    const diagonal_plan& plan = p.plan;
+    const index_t per_token = plan.tokens * plan.row;
+    const index_t per_state = p.n.states * plan.planes * plan.row;
+    const index_t turned = plan.brief ? plan.row * plan.shared_row : 0;  // the same numbers, in rows of N
+    const index_t operands = plan.factored ? 0 : plan.tokens * per_state;
+    diagonal_scratch s{};
+    s.panels.factored = plan.factored;
+    s.panels.row = plan.row;
+    s.panels.states = p.n.states;
+    s.panels.planes = plan.planes;
+    s.panels.shared_row = plan.shared_row;
+    s.panels.delta = memory.take<Acc>(per_token);
+    s.panels.x = memory.take<Acc>(per_token);
+    s.panels.y = memory.take<Acc>(per_token);
+    s.panels.B = memory.take<Acc>(plan.tokens * plan.shared_row * plan.planes);
+    s.panels.C = memory.take<Acc>(plan.tokens * plan.shared_row * plan.planes);
+    s.panels.a = memory.take<Acc>(operands);
+    s.panels.b = memory.take<Acc>(operands);
+    s.panels.c = memory.take<Acc>(operands);
+    s.panels.own = memory.take<Acc>(plan.factored ? 0 : per_state);
+    s.A = memory.take<Acc>(std::max(per_state, turned));
+    s.panels.A = s.A;
+    s.largest_delta = memory.take<Acc>(plan.row);
+    s.h = memory.take<Acc>(std::max(per_state, turned));
+    return s;
+  }
+};
+
+/// The engine: one task. Instantiated per (accumulator, instruction set, real or complex), never per operator.
+template <class Acc, class Arch, bool Complex>
+class diagonal_task {
+ public:
+  OGIVE_NOINLINE static void run(const diagonal_problem<Acc>& p, index_t task, arena memory) noexcept {
+    diagonal_task(p, diagonal_scratch<Acc>::carve(p, memory), task).sequence();
+  }
+
+ private:
+  using vector = simd::batch<Acc, Arch>;
+  static constexpr index_t W = simd::width<Acc, Arch>;
+
+  diagonal_task(const diagonal_problem<Acc>& p, const diagonal_scratch<Acc>& s, index_t task) noexcept
+      : p_(p), plan_(p.plan), s_(s), sequence_(task / p.plan.blocks) {
+    const bool packed = p.offsets.present();
+    const index_t begin = packed ? p.offsets.at(sequence_) : 0;
+    length_ = packed ? p.offsets.at(sequence_ + 1) - begin : p.n.length;
+    live_ = p.lengths.present() ? std::min(p.lengths.at(sequence_), length_) : length_;
+    at_.batch = packed ? 0 : sequence_;
+    at_.token = begin;
+    at_.channel = task % p.plan.blocks * p.plan.row;
+    at_.channels = std::min(p.plan.row, p.n.channels - at_.channel);
+    from_ = p.initial.present() ? core::checker::slot_of(p.initial_slots, sequence_) : -1;
+    to_ = p.final.present() ? core::checker::slot_of(p.final_slots, sequence_) : -1;
+  }
+
+  void sequence() noexcept {
+    if (!Complex && plan_.brief && 0 < length_ && length_ <= diagonal_plan::few) {
+      across_states();
+    } else {
+      across_channels();
+    }
+  }
+
+  /// The hooks of one tile, around a sweep that fills y.
+  template <class Sweep>
+  void tile(index_t position, index_t count, const Sweep& sweep) noexcept {
+    diagonal_tile at = at_;
+    at.position = position;
+    at.token += position;
+    at.count = count;
+    at.live = std::clamp<index_t>(live_ - position, 0, count);
+    p_.hooks.load(p_.hooks.bound, at, s_.panels);
+    sweep(at);
+    p_.hooks.store(p_.hooks.bound, at, s_.panels);
+  }
+
+  void across_channels() noexcept {
+    if (length_ > 0 && p_.A.present()) load_rates();
+    load_state();
+    for (index_t t = 0; t < length_; t += plan_.tokens) {
+      tile(t, std::min(plan_.tokens, length_ - t), [this](const diagonal_tile& at) noexcept {
+        if (plan_.factored) {
+          if constexpr (!Complex) factored(at);
+        } else {
+          expanded(at);
+        }
+      });
+    }
+    store_state();
+  }
+
+  void factored(const diagonal_tile& at) noexcept {
+    const diagonal_panels<Acc>& panels = s_.panels;
+    const vector log2_e(Acc(1.4426950408889634074L));
+    diagonal_ahead ahead = p_.hooks.ahead(p_.hooks.bound, at);
+    for (const char*& row : ahead.row) {
+      if (row == nullptr) row = reinterpret_cast<const char*>(panels.y);  // an address that costs nothing to ask for
+    }
+    for (index_t v = 0; v < at.channels; v += W) {
+      const vector most = simd::load<Arch>(s_.largest_delta + v);
+      for (index_t t = 0; t < at.count; ++t) {
+        Acc* delta = panels.delta + t * plan_.row + v;
+        const vector bits = simd::load<Arch>(delta) * log2_e;
+        simd::store(delta, simd::max(-most, simd::min(most, bits)));  // NaN stays
+      }
+      sweep_factored<Arch>(factored_sweep<Acc>{at.count, p_.n.states, plan_.row, panels.delta + v, panels.x + v,
+                                               panels.B, panels.C, panels.shared_row, panels.A + v, s_.h + v,
+                                               panels.y + v, ahead});
+      for (int i = 0; i < diagonal_ahead::streams; ++i) ahead.row[i] += W * ahead.element[i];
+    }
+  }
+
+  void expanded(const diagonal_tile& at) noexcept {
+    const diagonal_panels<Acc>& panels = s_.panels;
+    p_.hooks.expand(p_.hooks.bound, at, panels);
+    sweep_expanded<Complex, Arch>(
+        expanded_sweep<Acc>{at.count, p_.n.states, panels.a, panels.b, panels.c, s_.h, panels.y});
+  }
+
+  /// A turned around, held in ±largest_rate; and how far δ may go with it.
+  void load_rates() noexcept {
+    load_turned(p_.A, p_.A.offset(0, at_.channel), s_.A);
+    if (!plan_.factored) return;
+    for (index_t v = 0; v < whole_vectors<Acc>(at_.channels); v += W) {
+      vector largest(Acc(0));
+      for (index_t n = 0; n < p_.n.states; ++n) {
+        Acc* A = s_.A + n * plan_.row + v;
+        const vector most(largest_rate<Acc>);
+        const vector rate = simd::max(-most, simd::min(most, simd::load<Arch>(A)));
+        simd::store(A, rate);
+        largest = simd::max(simd::abs(rate), largest);  // a NaN leaves it as it is
+      }
+      simd::store(s_.largest_delta + v, vector(simd::exp2_product_limit<Acc>) / largest);
+    }
+  }
+
+  void load_state() noexcept {
+    if (from_ >= 0) {
+      load_turned(p_.initial, p_.initial.offset(from_, at_.channel), s_.h);
+    } else {
+      zero_tile(s_.h, plan_.row, 0, p_.n.states * plan_.planes, at_.channels);
+    }
+  }
+  void store_state() noexcept {
+    if (to_ < 0) return;
+    const index_t base = p_.final.offset(to_, at_.channel);
+    for (index_t part = 0; part < plan_.planes; ++part) {
+      p_.final.store(p_.final.data, base + part, {p_.n.states, at_.channels},
+                     {p_.final.strides[2], p_.final.strides[1]}, s_.h + part * plan_.row, plan_.planes * plan_.row);
+    }
+  }
+  /// [channels, N] to panels [N, planes, row].
+  void load_turned(const diagonal_pool<Acc>& pool, index_t base, Acc* panel) noexcept {
+    for (index_t part = 0; part < plan_.planes; ++part) {
+      pool.load(pool.data, base + part, {p_.n.states, at_.channels}, {pool.strides[2], pool.strides[1]},
+                panel + part * plan_.row, plan_.planes * plan_.row);
+    }
+  }
+
+  /// The state is swept where it lies; what is of another type or order goes through scratch.
+  void across_states() noexcept {
+    const shape<2> rows{at_.channels, p_.n.states};
+    state_sweep<Acc> w{};
+    const auto fetch = [&](const diagonal_pool<Acc>& pool, index_t slot, Acc* panel, const Acc*& data,
+                           index_t& stride) noexcept {
+      data = panel;
+      stride = plan_.shared_row;
+      if (pool.native) {
+        data = pool.native_row(slot, at_.channel);
+        stride = pool.strides[1];
+      } else {
+        pool.load(pool.data, pool.offset(slot, at_.channel), rows, {pool.strides[1], pool.strides[2]}, panel, stride);
+      }
+    };
+    fetch(p_.A, 0, s_.A, w.A, w.A_stride);
+    if (from_ >= 0) {
+      fetch(p_.initial, from_, s_.h, w.from, w.from_stride);
+    } else {
+      zero_tile(s_.h, 0, 0, 1, plan_.shared_row);
+      w.from = s_.h;
+    }
+    const bool native = to_ >= 0 && p_.final.native;
+    w.to = native ? const_cast<Acc*>(p_.final.native_row(to_, at_.channel)) : s_.h;
+    w.to_stride = native ? p_.final.strides[1] : plan_.shared_row;
+    if (!native && from_ < 0) {
+      zero_tile(s_.h, plan_.shared_row, 0, at_.channels, plan_.shared_row);
+      w.from_stride = plan_.shared_row;
+    }
+    tile(0, length_, [&](const diagonal_tile& at) noexcept {
+      const diagonal_panels<Acc>& panels = s_.panels;
+      const vector log2_e(Acc(1.4426950408889634074L));
+      for (index_t t = 0; t < at.count; ++t) {
+        for (index_t v = 0; v < at.channels; v += W) {
+          Acc* delta = panels.delta + t * plan_.row + v;
+          simd::store(delta, simd::load<Arch>(delta) * log2_e);
+        }
+      }
+      w.tokens = at.count;
+      w.live = at.live;
+      w.channels = at.channels;
+      w.states = p_.n.states;
+      w.row = plan_.row;
+      w.delta = panels.delta;
+      w.x = panels.x;
+      w.y = panels.y;
+      w.B = panels.B;
+      w.C = panels.C;
+      w.shared_row = panels.shared_row;
+      sweep_states<Arch>(w);
+    });
+    if (to_ >= 0 && !native) {
+      p_.final.store(p_.final.data, p_.final.offset(to_, at_.channel), rows, {p_.final.strides[1], p_.final.strides[2]},
+                     s_.h, plan_.shared_row);
+    }
+  }
+
+  const diagonal_problem<Acc>& p_;
+  const diagonal_plan& plan_;
+  diagonal_scratch<Acc> s_;
+  index_t sequence_;
+  index_t length_ = 0;
+  index_t live_ = 0;
+  index_t from_ = -1;  // slots, −1 for none
+  index_t to_ = -1;
+  diagonal_tile at_;
+};
+
+}  // namespace detail
+}  // namespace OGIVE_ABI
+}  // namespace ogive
