@@ -170,8 +170,11 @@ OGIVE_INLINE void store_as(S* p, const batch<T, Arch>& x) noexcept {
 /// The first `count` elements, 0 in the other lanes; no memory past them is touched.
 template <class T, class Arch = default_arch, class S>
 OGIVE_INLINE batch<T, Arch> load_as(const S* p, index_t count) noexcept {
+  using native_type = native::converted<S, T, detail::bytes<T, Arch>>;
   if constexpr (std::is_same_v<S, T>) {
     return simd::load<Arch>(p, count);
+  } else if constexpr (requires { native_type::load(p, lanes<T, Arch>(count).mask()); }) {
+    return native_type::load(p, lanes<T, Arch>(count).mask());
   } else {
     if (count >= width<T, Arch>) return simd::load_as<T, Arch>(p);
     S buffer[batch<T, Arch>::size] = {};
@@ -182,8 +185,11 @@ OGIVE_INLINE batch<T, Arch> load_as(const S* p, index_t count) noexcept {
 
 template <class S, class T, class Arch>
 OGIVE_INLINE void store_as(S* p, const batch<T, Arch>& x, index_t count) noexcept {
+  using native_type = native::converted<S, T, detail::bytes<T, Arch>>;
   if constexpr (std::is_same_v<S, T>) {
     simd::store(p, x, count);
+  } else if constexpr (requires { native_type::store(p, lanes<T, Arch>(count).mask(), x); }) {
+    native_type::store(p, lanes<T, Arch>(count).mask(), x);
   } else {
     if (count >= width<T, Arch>) return simd::store_as(p, x);
     S buffer[batch<T, Arch>::size];
@@ -380,15 +386,21 @@ OGIVE_INLINE void transpose(batch<T, Arch>* x) noexcept {
   }
 }
 
-/// The largest lane. A NaN lane gives an unspecified lane.
+/// The largest lane. A NaN lane makes it unspecified which.
 template <class T, class Arch>
 OGIVE_INLINE T reduce_max(const batch<T, Arch>& x) noexcept {
-  return detail::halve(x, [](T a, T b) { return a < b ? b : a; });
+  using register_type = typename batch<T, Arch>::register_type;
+  if constexpr (requires(register_type r) { native::largest(r); }) {
+    return native::largest(static_cast<register_type>(x));
+  } else {
+    return detail::halve(x, [](T a, T b) { return a < b ? b : a; });
+  }
 }
 
+/// The smallest lane.
 template <class T, class Arch>
 OGIVE_INLINE T reduce_min(const batch<T, Arch>& x) noexcept {
-  return detail::halve(x, [](T a, T b) { return b < a ? b : a; });
+  return -simd::reduce_max(-x);
 }
 
 // ---- bits, for the functions of math.hpp -------------------------------------------------------------------------

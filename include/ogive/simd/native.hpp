@@ -22,6 +22,7 @@ none divide(none&, none&);
 none sqrt(none&);
 none scale2(none&, none&);
 none sum(none&);
+none largest(none&);
 none sum_all(const none*);
 void transpose(none*);
 
@@ -69,6 +70,11 @@ OGIVE_INLINE float sum(__m128 x) noexcept {
   return _mm_cvtss_f32(_mm_add_ss(x, _mm_shuffle_ps(x, x, 1)));
 }
 OGIVE_INLINE double sum(__m128d x) noexcept { return _mm_cvtsd_f64(_mm_add_sd(x, _mm_unpackhi_pd(x, x))); }
+OGIVE_INLINE float largest(__m128 x) noexcept {
+  x = _mm_max_ps(x, _mm_movehl_ps(x, x));
+  return _mm_cvtss_f32(_mm_max_ss(x, _mm_shuffle_ps(x, x, 1)));
+}
+OGIVE_INLINE double largest(__m128d x) noexcept { return _mm_cvtsd_f64(_mm_max_sd(x, _mm_unpackhi_pd(x, x))); }
 
 /// Lane i of the result is the sum over the lanes of x[i].
 OGIVE_INLINE __m128d sum_all(const __m128d* x) noexcept {
@@ -82,12 +88,14 @@ OGIVE_INLINE __m128 sum_all(const __m128* x) noexcept {
 }
 #endif
 #if defined(__AVX__)
-OGIVE_INLINE float sum(__m256 x) noexcept {
-  return sum(_mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1)));
-}
-OGIVE_INLINE double sum(__m256d x) noexcept {
-  return sum(_mm_add_pd(_mm256_castpd256_pd128(x), _mm256_extractf128_pd(x, 1)));
-}
+OGIVE_INLINE __m128 low(__m256 x) noexcept { return _mm256_castps256_ps128(x); }
+OGIVE_INLINE __m128 high(__m256 x) noexcept { return _mm256_extractf128_ps(x, 1); }
+OGIVE_INLINE __m128d low(__m256d x) noexcept { return _mm256_castpd256_pd128(x); }
+OGIVE_INLINE __m128d high(__m256d x) noexcept { return _mm256_extractf128_pd(x, 1); }
+OGIVE_INLINE float sum(__m256 x) noexcept { return sum(_mm_add_ps(low(x), high(x))); }
+OGIVE_INLINE double sum(__m256d x) noexcept { return sum(_mm_add_pd(low(x), high(x))); }
+OGIVE_INLINE float largest(__m256 x) noexcept { return largest(_mm_max_ps(low(x), high(x))); }
+OGIVE_INLINE double largest(__m256d x) noexcept { return largest(_mm_max_pd(low(x), high(x))); }
 
 OGIVE_INLINE __m256 fold(__m256 a, __m256 b) noexcept {  // the 128-bit halves of a added, then those of b
   return _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
@@ -108,13 +116,15 @@ OGIVE_INLINE __m256 sum_all(const __m256* x) noexcept {
 }
 #endif
 #if defined(__AVX512F__)
-OGIVE_INLINE float sum(__m512 x) noexcept {
-  const __m512d bits = _mm512_castps_pd(x);
-  return sum(_mm256_add_ps(_mm512_castps512_ps256(x), _mm256_castpd_ps(_mm512_extractf64x4_pd(bits, 1))));
-}
-OGIVE_INLINE double sum(__m512d x) noexcept {
-  return sum(_mm256_add_pd(_mm512_castpd512_pd256(x), _mm512_extractf64x4_pd(x, 1)));
-}
+OGIVE_INLINE __m256 low(__m512 x) noexcept { return _mm512_castps512_ps256(x); }
+OGIVE_INLINE __m256 high(__m512 x) noexcept { return _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(x), 1)); }
+OGIVE_INLINE __m256d low(__m512d x) noexcept { return _mm512_castpd512_pd256(x); }
+OGIVE_INLINE __m256d high(__m512d x) noexcept { return _mm512_extractf64x4_pd(x, 1); }
+OGIVE_INLINE float sum(__m512 x) noexcept { return sum(_mm256_add_ps(low(x), high(x))); }
+OGIVE_INLINE double sum(__m512d x) noexcept { return sum(_mm256_add_pd(low(x), high(x))); }
+OGIVE_INLINE float largest(__m512 x) noexcept { return largest(_mm256_max_ps(low(x), high(x))); }
+OGIVE_INLINE double largest(__m512d x) noexcept { return largest(_mm256_max_pd(low(x), high(x))); }
+
 OGIVE_INLINE __m512 fold_halves(__m512 a, __m512 b) noexcept {
   return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
 }
@@ -365,8 +375,8 @@ struct converted<double, float, 32> {
     return _mm256_insertf128_ps(_mm256_castps128_ps256(low), high, 1);
   }
   static OGIVE_INLINE void store(double* p, __m256 x) noexcept {
-    _mm256_storeu_pd(p, _mm256_cvtps_pd(_mm256_castps256_ps128(x)));
-    _mm256_storeu_pd(p + 4, _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1)));
+    _mm256_storeu_pd(p, _mm256_cvtps_pd(low(x)));
+    _mm256_storeu_pd(p + 4, _mm256_cvtps_pd(high(x)));
   }
 };
 #endif
@@ -391,30 +401,38 @@ struct converted<float16, float, 32> {
 };
 #endif
 #if defined(__AVX512F__)
-template <>
-struct converted<bfloat16, float, 64> {
-  static OGIVE_INLINE __m512 load(const bfloat16* p) noexcept {
-    const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+OGIVE_INLINE __m512 widen(bfloat16, __m256i bits) noexcept {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+}
+OGIVE_INLINE __m512 widen(float16, __m256i bits) noexcept { return _mm512_cvtph_ps(bits); }
+
+OGIVE_INLINE __m256i narrow(bfloat16, __m512 x) noexcept {
+  const __m512i bits = _mm512_castps_si512(x);
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  const __m512i even = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+  const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+  const __m512i kept = _mm512_mask_or_epi32(even, nan, bits, _mm512_set1_epi32(0x400000));
+  return _mm512_cvtepi32_epi16(_mm512_srli_epi32(kept, 16));
+}
+OGIVE_INLINE __m256i narrow(float16, __m512 x) noexcept { return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT); }
+
+/// The 16-bit types.
+template <class S>
+requires(sizeof(S) == 2) struct converted<S, float, 64> {
+  static OGIVE_INLINE __m512 load(const S* p) noexcept {
+    return widen(S(), _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   }
-  static OGIVE_INLINE void store(bfloat16* p, __m512 x) noexcept {
-    const __m512i bits = _mm512_castps_si512(x);
-    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-    const __m512i even = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
-    const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
-    const __m512i kept = _mm512_mask_or_epi32(even, nan, bits, _mm512_set1_epi32(0x400000));
-    const __m256i high = _mm512_cvtepi32_epi16(_mm512_srli_epi32(kept, 16));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), high);
+  static OGIVE_INLINE void store(S* p, __m512 x) noexcept {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), narrow(S(), x));
   }
-};
-template <>
-struct converted<float16, float, 64> {
-  static OGIVE_INLINE __m512 load(const float16* p) noexcept {
-    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+  static OGIVE_INLINE __m512 load(const S* p, __mmask16 some) noexcept {
+    return widen(S(), _mm256_maskz_loadu_epi16(some, p));
   }
-  static OGIVE_INLINE void store(float16* p, __m512 x) noexcept {
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+  static OGIVE_INLINE void store(S* p, __mmask16 some, __m512 x) noexcept {
+    _mm256_mask_storeu_epi16(p, some, narrow(S(), x));
   }
+#endif
 };
 template <>
 struct converted<float, double, 64> {
@@ -429,9 +447,8 @@ struct converted<double, float, 64> {
     return _mm512_castpd_ps(_mm512_insertf64x4(_mm512_castpd256_pd512(low), high, 1));
   }
   static OGIVE_INLINE void store(double* p, __m512 x) noexcept {
-    const __m512d bits = _mm512_castps_pd(x);
-    _mm512_storeu_pd(p, _mm512_cvtps_pd(_mm512_castps512_ps256(x)));
-    _mm512_storeu_pd(p + 8, _mm512_cvtps_pd(_mm256_castpd_ps(_mm512_extractf64x4_pd(bits, 1))));
+    _mm512_storeu_pd(p, _mm512_cvtps_pd(low(x)));
+    _mm512_storeu_pd(p + 8, _mm512_cvtps_pd(high(x)));
   }
 };
 #endif
