@@ -122,43 +122,44 @@ void run_product(const Op& op, const State& st, const view<typename Op::scalar, 
   }
 }
 
+/// The product engine behind the verbs: check, scratch_bytes and forward; there is no time to step along.
+struct product_engine {
+  static constexpr bool has_steps = false;
+  static constexpr bool has_chunks = false;
+  template <class Op>
+  using output = view<typename Op::scalar, 4>;
+
+  template <class Op, class Given>
+  static auto own(Given& given) noexcept {
+    return as_state<Op>(given);
+  }
+  template <class Op, class State>
+  static status check(const Op& op, const State& st, const output<Op>& o, const options& how) noexcept {
+    return check_product(op, st, o, how);
+  }
+  template <class Op>
+  static std::size_t bytes(const Op& op, const options&) noexcept {
+    const output<Op> o;
+    const auto most = [&]<class Acc>(Acc) noexcept {
+      using State = linear_attention_state<Acc>;
+      const State st{.initial = view<const Acc, 4>(nullptr, {}), .final = view<Acc, 4>(nullptr, {})};
+      const auto p = product_binding<Op, State, Acc>{op, st, o}.problem();
+      return std::max(left_product_bytes(p), right_product_bytes(p));
+    };
+    return std::max(most(accum_t<typename Op::scalar>{}), most(double{}));
+  }
+  template <verb, class Op, class State>
+  static void run(const Op& op, const State& st, const output<Op>& o, const options& how, context& ctx) {
+    run_product(op, st, o, how, ctx);
+  }
+};
+
 }  // namespace detail
 
-/// Whether the arguments fit together: nothing is read from the tensors or written.
-template <storage T, feature_map Map, class State = linear_attention_state<accum_t<T>>>
-status check(const noncausal_linear_attention<T, Map>& op, State&& st, const std::type_identity_t<view<T, 4>>& o,
-             const options& how = {}) noexcept {
-  return detail::check_product(op, detail::as_state<noncausal_linear_attention<T, Map>>(st), o, how);
-}
-
-/// Scratch, in bytes, that `forward` needs for `workers` threads, in every form and with any state.
 template <storage T, feature_map Map>
-std::size_t scratch_bytes(const noncausal_linear_attention<T, Map>& op, const options& = {}, int workers = 1) noexcept {
-  using Op = noncausal_linear_attention<T, Map>;
-  const view<T, 4> o;
-  const auto most = [&]<class Acc>(Acc) noexcept {
-    using State = linear_attention_state<Acc>;
-    const State st{.initial = view<const Acc, 4>(nullptr, {}), .final = view<Acc, 4>(nullptr, {})};
-    const auto p = detail::product_binding<Op, State, Acc>{op, st, o}.problem();
-    return std::max(detail::left_product_bytes(p), detail::right_product_bytes(p));
-  };
-  return std::max(most(accum_t<T>{}), most(double{})) * static_cast<std::size_t>(std::max(workers, 1));
-}
-
-/// The form that is cheaper for this shape; `how.form` forces left or right.
-template <storage T, feature_map Map, class State = linear_attention_state<accum_t<T>>>
-void forward(prechecked_t, const noncausal_linear_attention<T, Map>& op, State&& st,
-             const std::type_identity_t<view<T, 4>>& o, const options& how = {},
-             context& ctx = default_context()) noexcept {
-  detail::run_product(op, detail::as_state<noncausal_linear_attention<T, Map>>(st), o, how, ctx);
-}
-template <storage T, feature_map Map, class State = linear_attention_state<accum_t<T>>>
-void forward(const noncausal_linear_attention<T, Map>& op, State&& st, const std::type_identity_t<view<T, 4>>& o,
-             const options& how = {}, context& ctx = default_context()) {
-  const auto own = detail::as_state<noncausal_linear_attention<T, Map>>(st);
-  require(detail::check_product(op, own, o, how));
-  detail::run_product(op, own, o, how, ctx);
-}
+struct engine_of<noncausal_linear_attention<T, Map>> {
+  using type = detail::product_engine;
+};
 
 }  // namespace OGIVE_ABI
 }  // namespace ogive
