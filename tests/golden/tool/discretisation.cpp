@@ -59,11 +59,11 @@ void run_diagonal_in(trial& t) {
   const auto A = t.file.get<X, 1>("A");
   const auto B = t.file.get<X, 1>("B");
   const auto dt = t.file.get<T, 1>("dt");
-  const auto [rule, alpha] = method_of(t.file);
+  const method chosen = method_of(t.file);
   const index_t L = dt.extent(0), N = A.extent(0);
   tensor<X, 2> A_bar({L, N}), B_bar({L, N});
 
-  discretise<X>(rule, dt.all(), A.all(), B.all(), A_bar.all(), B_bar.all(), alpha);
+  discretise<X>(chosen.rule, dt.all(), A.all(), B.all(), A_bar.all(), B_bar.all(), chosen.alpha);
   check<T>(t, "all steps", A_bar, B_bar);
   const auto each = [&](const std::string& form, const auto& pair_of) {
     for (index_t l = 0; l < L; ++l) {
@@ -75,12 +75,20 @@ void run_diagonal_in(trial& t) {
     }
     check<T>(t, form, A_bar, B_bar);
   };
-  each("one mode", [&](T step, X a, X b) { return discretise(rule, static_cast<double>(step), a, b, alpha); });
-  if (is_rational(rule)) {
+  each("one mode",
+       [&](T step, X a, X b) { return discretise(chosen.rule, static_cast<double>(step), a, b, chosen.alpha); });
+  if (is_rational(chosen.rule)) {
     each("gbt", [&](T step, X a, X b) {
-      return discretise(discretisation::generalised_bilinear, static_cast<double>(step), a, b, alpha);
+      return discretise(discretisation::generalised_bilinear, static_cast<double>(step), a, b, chosen.alpha);
     });
   }
+}
+
+template <class Number>
+std::pair<Number, Number> defined_step(const method& chosen, Number A, Number B, long double delta) {
+  if (chosen.rule == discretisation::zoh) return reference::zoh(A, B, delta);
+  if (chosen.rule == discretisation::mamba) return reference::mamba(A, B, delta);
+  return reference::generalised_bilinear(A, B, delta, static_cast<long double>(chosen.alpha));
 }
 
 /// In long double: ΔA in double is off by |ΔA| roundings, which the exponential makes its own relative error.
@@ -90,17 +98,12 @@ void run_definition(trial& t) {
   const auto A = t.file.get<X, 1>("A");
   const auto B = t.file.get<X, 1>("B");
   const auto dt = t.file.get<double, 1>("dt");
-  const auto [rule, alpha] = method_of(t.file);
+  const method chosen = method_of(t.file);
   tensor<X, 2> A_bar({dt.extent(0), A.extent(0)}), B_bar(A_bar);
   if (B.extents() != A.extents()) throw std::runtime_error("A and B must have one length");
   for (index_t l = 0; l < dt.extent(0); ++l) {
     for (index_t n = 0; n < A.extent(0); ++n) {
-      const Wide a(A(n)), b(B(n));
-      const long double step = dt(l);
-      const auto [a_bar, b_bar] = rule == discretisation::zoh ? reference::zoh(a, b, step)
-                                  : rule == discretisation::mamba
-                                      ? reference::mamba(a, b, step)
-                                      : reference::generalised_bilinear(a, b, step, static_cast<long double>(alpha));
+      const auto [a_bar, b_bar] = defined_step(chosen, Wide(A(n)), Wide(B(n)), static_cast<long double>(dt(l)));
       A_bar(l, n) = static_cast<X>(a_bar);
       B_bar(l, n) = static_cast<X>(b_bar);
     }
@@ -123,16 +126,16 @@ void run_dense(trial& t) {
   const auto A = t.file.get<double, 2>("A");
   const auto B = t.file.get<double, 2>("B");
   const auto dt = t.file.get<double, 1>("dt");
-  const auto [rule, alpha] = method_of(t.file);
+  const method chosen = method_of(t.file);
   const index_t L = dt.extent(0), N = A.extent(0), M = B.extent(1);
   tensor<double, 3> A_bar({L, N, N}), B_bar({L, N, M});
   const auto run = [&](const std::string& form, discretisation as) {
-    discretise_dense(as, dt.all(), A.all(), B.all(), A_bar.all(), B_bar.all(), alpha);
+    discretise_dense(as, dt.all(), A.all(), B.all(), A_bar.all(), B_bar.all(), chosen.alpha);
     t.check<double>(form, "", {"Abar", testing::flatten(A_bar.all())});
     t.check<double>(form, "", {"Bbar", testing::flatten(B_bar.all())});
   };
-  run("all steps", rule);
-  if (is_rational(rule)) run("gbt", discretisation::generalised_bilinear);
+  run("all steps", chosen.rule);
+  if (is_rational(chosen.rule)) run("gbt", discretisation::generalised_bilinear);
 }
 
 const registration real("disc_diag_real", run_real);

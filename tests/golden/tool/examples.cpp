@@ -167,7 +167,7 @@ struct dual_arguments {
 template <class T>
 void run_as_scan(trial& t) {
   const dual_arguments<T> dual(t.file);
-  const auto [b, L, H, P] = dual.x.extents();
+  const index_t b = dual.x.extent(0), L = dual.x.extent(1), H = dual.x.extent(2), P = dual.x.extent(3);
   const index_t N = dual.B.extent(3);
   tensor<T, 3> dt({b, L, H * P});
   testing::for_each(dt.all(), [&](T& d, index_t i) { d = dual.dt.data()[i / P]; });
