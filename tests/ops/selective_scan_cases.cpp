@@ -154,7 +154,7 @@ TEST_CASE("C35: any cut of a sequence gives the same outputs and states") {
   }
 }
 
-TEST_CASE("C41: padding neither decays nor writes") {
+TEST_CASE("C41: padding neither decays nor writes in a selective scan") {
   const index_t length = 5;
   tensor<float, 3> u({2, length, 1}, 9), y({2, length, 1}), h({2, 1, 1});
   tensor<float, 3> dt({2, length, 1}, 0.693147181F);
