@@ -54,15 +54,21 @@ struct product_hooks {
   rows_ahead (*o_rows)(const void* op, const tokens& at, index_t column, index_t columns) noexcept = nullptr;
 };
 
-/// A finish that asks for a line of each list of rows with every vector it lets go.
-template <class Finish, index_t Lists>
+/// A finish that asks for lines of two lists of rows as it lets go of vectors: one of each list with every vector, or
+/// by turns where that is enough. Requests in excess of what is needed would fill the line buffers and stall the
+/// product.
+template <class Finish>
 struct asking_for {
   Finish finish;
   rows_ahead* lists;
+  bool turns = false;
   static constexpr bool reads = Finish::reads;
   template <class V>
   OGIVE_INLINE V operator()(index_t i, index_t j, V sum, V c) const noexcept {
-    for (index_t list = 0; list < Lists; ++list) lists[list].ask();
+    constexpr index_t W = simd::width<typename V::value_type, typename V::arch_type>;
+    const index_t turn = (i + j / W) % 2;
+    lists[turn].ask();
+    if (!turns) lists[1 - turn].ask();
     return finish(i, j, sum, c);
   }
 };
@@ -428,17 +434,18 @@ class left_task {
 
     p_.hooks.load_k(p_.hooks.op, sequence_.keys_at(first, keys, p_.key_head(head_)), m_.k, k_stride(), m_.room);
     p_.hooks.load_v(p_.hooks.op, sequence_.keys_at(first, keys, head_), 0, p_.value_dim, m_.v, v_stride());
-    rows_ahead next_k = p_.hooks.k_rows(p_.hooks.op, sequence_.keys_at(first + keys, next, p_.key_head(head_)));
-    rows_ahead next_v =
+    rows_ahead next_k[] = {p_.hooks.k_rows(p_.hooks.op, sequence_.keys_at(first + keys, next, p_.key_head(head_))), {}};
+    rows_ahead next_v[] = {
         next > 0
             ? p_.hooks.v_rows(p_.hooks.op, sequence_.keys_at(first + keys, next, head_), 0, p_.value_dim)
-            : p_.hooks.o_rows(p_.hooks.op, sequence_.queries_at(first_, count_, p_.reader(head_, 0)), 0, p_.value_dim);
+            : p_.hooks.o_rows(p_.hooks.op, sequence_.queries_at(first_, count_, p_.reader(head_, 0)), 0, p_.value_dim),
+        {}};
     linalg::gemm_ab<Arch>(keys, round_up(t.last - t.first, simd::width<Acc, Arch>), p_.key_dim, {m_.k, k_stride()},
                           {m_.qt + t.first, columns_}, panel{m_.s + t.first, columns_},
-                          asking_for<linalg::overwrite, 1>{{}, &next_k});
+                          asking_for<linalg::overwrite>{{}, next_k});
     weights_.template weigh<Arch>(t);
     const auto own = weights_.finish(t.first);
-    const asking_for<std::remove_const_t<decltype(own)>, 1> finish{own, &next_v};
+    const asking_for<std::remove_const_t<decltype(own)>> finish{own, next_v};
     if (t.edge && !all_finite<Acc, Arch>(keys, values(), m_.v, v_stride())) {
       add_seen(t, finish);
     } else {
@@ -565,6 +572,7 @@ class right_task {
     if (sequence_.live <= 0) {
       zero_rows(m_.states, plan_.stride, plan_.members * p_.key_dim, values());
     }
+    const bool turns = right_plan::tokens * (p_.key_dim + columns_) <= p_.key_dim * columns_;
     for (index_t j = 0; j < sequence_.live; j += right_plan::tokens) {
       const index_t count = std::min(right_plan::tokens, sequence_.live - j);
       for (index_t m = 0; m < plan_.members; ++m) {
@@ -581,7 +589,7 @@ class right_task {
             p_.hooks.v_rows(p_.hooks.op, sequence_.keys_at(from, right_plan::tokens, next), column_, columns_)};
         const auto product = [&](auto finish) {
           linalg::gemm_atb<Arch>(p_.key_dim, values(), count, {m_.rows, k_stride_}, {m_.values, plan_.stride}, state(m),
-                                 asking_for<decltype(finish), 2>{finish, ahead});
+                                 asking_for<decltype(finish)>{finish, ahead, turns});
         };
         if (j == 0) {
           product(linalg::overwrite{});
@@ -629,7 +637,7 @@ class right_task {
                             sequence_.queries_at(from, std::min(right_plan::tokens, sequence_.queries - from), next)),
             p_.hooks.o_rows(p_.hooks.op, rows, column_, columns_)};
         linalg::gemm_ab<Arch>(count, values(), p_.key_dim, {m_.rows, k_stride_}, state(m),
-                              panel{m_.values, plan_.stride}, asking_for<linalg::overwrite, 2>{{}, ahead});
+                              panel{m_.values, plan_.stride}, asking_for<linalg::overwrite>{{}, ahead});
         if (p_.normalise) dot_rows<Acc, Arch>(count, keys(), m_.rows, k_stride_, z(m), p_.bias, m_.denominator);
         p_.hooks.store(p_.hooks.op, rows, column_, columns_, m_.values, plan_.stride,
                        p_.normalise ? m_.denominator : nullptr);
