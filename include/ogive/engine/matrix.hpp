@@ -202,6 +202,7 @@ class matrix_task {
     }
   }
   void save_states() noexcept {
+    if (!p_.states.wanted(p_.states.state, sequence_)) return;
     for (index_t m = 0; m < count_; ++m) {
       if (p_.how == form::chunked && fresh_[m]) zero_rows(state(m), plan_.state_rows, p_.n.key_dim, plan_.v_stride);
       p_.states.save(p_.states.state, sequence_, head(m), state(m), plan_.state_rows, z(m));
@@ -511,11 +512,26 @@ index_t sequences_of(const Op& op) noexcept {
   return op.offsets.present() ? op.offsets.size() - 1 : op.extents().batch;
 }
 
+/// What a call may leave out when it is given no state, in multiply-adds per token: without an initial state the first
+/// chunk reads none, without a final one the last chunk writes none.
+inline index_t spared(const matrix_extents& n, bool initial, bool final) noexcept {
+  return initial ? 0 : (final ? 1 : 2) * n.key_dim * n.value_dim;
+}
+
+/// Whether a sequence of `length` is cheaper as one triangle, length·(K + V)/2 per token, than in chunks of `chunk`,
+/// which go through the state.
+inline bool one_triangle(const matrix_extents& n, index_t length, index_t chunk, bool initial, bool final) noexcept {
+  return (length - chunk) * (n.key_dim + n.value_dim) * 5 / 8 <= spared(n, initial, final);
+}
+
 /// Tokens per chunk when the caller does not say: with 32 the panels of a chunk stay in the first-level cache beside a
-/// block of the state, and the quadratic part is small (K, V of 64 to 128: 64 tokens cost 3 to 15 % more).
-inline index_t matrix_chunk(const options& how, index_t length) noexcept {
-  const index_t wished = how.chunk > 0 ? std::min<index_t>(how.chunk, 256) : 32;
-  return std::max<index_t>(1, std::min(wished, length));
+/// block of the state, and the quadratic part is small (K, V of 64 to 128: 64 tokens cost 3 to 15 % more). A short
+/// sequence without a state is one chunk.
+inline index_t matrix_chunk(const options& how, const matrix_extents& n, bool initial, bool final) noexcept {
+  constexpr index_t usual = 32, most = 256;
+  index_t chunk = how.chunk > 0 ? std::min(how.chunk, most) : usual;
+  if (how.chunk == 0 && n.length <= most && one_triangle(n, n.length, usual, initial, final)) chunk = most;
+  return std::max<index_t>(1, std::min(chunk, n.length));
 }
 
 template <class Acc, class Op, class State>
@@ -537,7 +553,7 @@ matrix_problem<Acc> describe(const matrix_binding<Op>& bound, const State& st, f
   p.outputs = bound.o->present();
   p.how = how;
   p.in_place = in_place;
-  p.plan = matrix_plan::of<Acc>(p.n, matrix_chunk(chosen, p.n.length));
+  p.plan = matrix_plan::of<Acc>(p.n, matrix_chunk(chosen, p.n, st.initial.present(), st.final.present()));
   return p;
 }
 
@@ -548,8 +564,11 @@ std::size_t scratch_of(const matrix_problem<Acc>& p) noexcept {
   return counted.used();
 }
 
-/// A call that is too short to pay for chunks.
-inline bool brief(index_t length) noexcept { return length <= 8; }
+/// A call that is too short to pay for chunks, on a state that can be swept where it lies.
+template <class State>
+bool brief(index_t length, const State& st) noexcept {
+  return length <= 8 && st.initial.present();
+}
 
 /// Whether an operator brings a left product, a form without a state.
 template <class Op>
@@ -583,11 +602,19 @@ void run_matrix(const Op& op, const State& st, const view<typename Op::scalar, 4
   form shape_of_run = Verb == verb::chunked ? form::chunked : form::recurrent;
   bool in_place = Verb == verb::step;
   if constexpr (Verb == verb::forward) {
-    const index_t length = op.extents().length;
-    shape_of_run = how.form != form::automatic ? how.form : brief(length) ? form::recurrent : form::chunked;
-    in_place = how.form == form::automatic && brief(length);
+    const matrix_extents n = op.extents();
+    const bool choose = how.form == form::automatic;
+    in_place = choose && brief(n.length, st);
+    // A state of 16 KiB without a decay stays in the first-level cache under two multiply-adds per element and token,
+    // which no chunk improves on (K = V = 64: 1.05 to 1.18 times as fast); the triangle of a short sequence does.
+    const bool small = Op::decays == decay::none &&
+                       n.key_dim * n.value_dim * static_cast<index_t>(sizeof(Acc)) <= 16384 && how.chunk == 0 &&
+                       (st.initial.present() || !one_triangle(n, n.length, 32, false, st.final.present()));
+    shape_of_run = !choose ? how.form : in_place || small ? form::recurrent : form::chunked;
     if constexpr (with_left_product<Op>) {
-      if (how.form == form::left) {
+      const bool long_triangle = choose && how.chunk == 0 && n.length > 256 && !st.initial.present() &&
+                                 !st.final.present() && one_triangle(n, n.length, 32, false, false);
+      if (how.form == form::left || long_triangle) {
         op.left(st, o, ctx);
         if (!st.final.present()) return;
         bound.o = &nowhere;  // a state is still wanted: the chunks bring it
