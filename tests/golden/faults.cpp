@@ -132,6 +132,11 @@ TEST_CASE("ogive_golden says what is wrong with a file") {
   refused(call(path), "'more' is named as an output but not stored");
 
   file = relu_case();
+  file.metadata.erase("op");
+  file.write(path);
+  refused(call("--known-only " + path), "names no operator");
+
+  file = relu_case();
   file.metadata["op"] = "fm_favor";
   file.write(path);
   refused(call(path), "W is absent");

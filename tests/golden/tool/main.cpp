@@ -115,10 +115,10 @@ void run(const fs::path& path, const settings& how, summary& all) {
   const std::string name = path.stem().string();
   try {
     const golden_case file(path);
+    if (file.op().empty()) throw std::runtime_error("its metadata names no operator");
     const auto known = runners().find(file.op());
     if (known == runners().end()) {
-      if (how.known_only) return;
-      all.unknown.push_back({name, file.op().empty() ? "names no operator" : "operator " + file.op()});
+      if (!how.known_only) all.unknown.push_back({name, "operator " + file.op()});
       return;
     }
     trial t(file);
