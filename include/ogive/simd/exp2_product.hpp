@@ -47,9 +47,8 @@ inline constexpr T exp2_product_limit = sizeof(T) == 4 ? T(0x1p50) : T(0x1p140);
 /// 2^(x y) for |x y| ≤ exp2_product_limit; 0 and ∞ beyond the range of T, exactly 1 where the product is 0. Relative
 /// error: 1.5 ulp, whatever x y is. `Any` lifts the limit, at the price of two operations.
 ///
-/// Where vectors have no instruction that scales by 2ⁿ the product is rounded (its rounding error comes on top),
-/// there is no limit, results below the smallest normal number are 0 and those from 2^(largest exponent + ½) on
-/// infinite.
+/// Where vectors have no instruction that scales by 2ⁿ the product is rounded (its rounding error comes on top), there
+/// is no limit, and results are 0 below 2^−126.5 (float) or 2^−1022.5 and infinite from 2^127.5 or 2^1023.5 on.
 template <bool Any = false, class T, class Arch>
 OGIVE_INLINE batch<T, Arch> exp2_product(const batch<T, Arch>& x, const batch<T, Arch>& y) noexcept {
   using vector = batch<T, Arch>;
