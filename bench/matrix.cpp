@@ -100,7 +100,7 @@ void run(verb which, const Op& op, const Out& out, context& ctx) {
     case verb::recurrent:
       return recurrent(op, {}, out, {}, ctx);
     case verb::chunked:
-      return chunked(op, {}, out, {}, ctx);
+      return chunked(op, {}, out, {.chunk = 32}, ctx);
     case verb::left:
       return forward(op, {}, out, {.form = form::left}, ctx);
     case verb::forward:

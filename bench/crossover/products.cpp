@@ -42,7 +42,7 @@ class kernels {
   }
   void right(const outputs& o) const {
     if (causal_) {
-      chunked(causal_linear(), {}, o, {}, ctx_);
+      chunked(causal_linear(), {}, o, {.chunk = 32}, ctx_);  // left to itself, a short sequence is one triangle
     } else {
       forward(noncausal_linear(), {}, o, {.form = form::right}, ctx_);
     }
