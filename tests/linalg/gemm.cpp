@@ -117,8 +117,7 @@ TEST_CASE("an element has the same bits however the product is split or placed")
         for (index_t i = 0; i < m; i += rows) {
           for (index_t j = 0; j < n; j += columns) {
             const panel<T> c{&parts.at(i, j), parts.stride()};
-            gemm_ab<Arch>(std::min(rows, m - i), std::min(columns, n - j), k, {pa.row(i), pa.stride},
-                          {pb.data + j, pb.stride}, c);
+            gemm_ab<Arch>(std::min(rows, m - i), std::min(columns, n - j), k, pa.from(i, 0), pb.from(0, j), c);
           }
         }
         for (index_t i = 0; i < m; ++i) {

@@ -32,10 +32,10 @@ struct dense_kernel {
 
   template <class Tile>
   OGIVE_INLINE void run(index_t i, index_t j, const typename Tile::cols& cols) const noexcept {
-    Tile tile;
-    tile.zero(typename Tile::all{});
-    tile.product(k, a.from(i, 0), b.data + j, b.stride, cols);
-    tile.drain(i, j, c, cols, finish, typename Tile::all{});
+    Tile sums(cols);
+    sums.zero();
+    sums.template product<plus>(k, a.from(i, 0), b.from(0, j));
+    sums.drain(i, j, c, finish);
   }
 };
 
@@ -72,11 +72,11 @@ struct triangular_kernel {
 
   template <class Tile>
   OGIVE_INLINE void run(index_t i, index_t j, const typename Tile::cols& cols) const noexcept {
-    Tile tile;
-    tile.zero(typename Tile::all{});
-    tile.product(i, a.from(i, 0), b.data + j, b.stride, cols);
-    tile.template triangle<Strict>(a.from(i, i), b.row(i) + j, b.stride, cols, typename Tile::down{});
-    tile.drain(i, j, c, cols, finish, typename Tile::all{});
+    Tile sums(cols);
+    sums.zero();
+    sums.template product<plus>(i, a.from(i, 0), b.from(0, j));
+    sums.template triangle<Strict>(a.from(i, i), b.from(i, j));
+    sums.drain(i, j, c, finish);
   }
 };
 

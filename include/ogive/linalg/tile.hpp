@@ -18,6 +18,7 @@ struct panel {
   index_t stride;
 
   OGIVE_INLINE constexpr T* row(index_t i) const noexcept { return data + i * stride; }
+  OGIVE_INLINE constexpr panel from(index_t i, index_t j) const noexcept { return {row(i) + j, stride}; }
   constexpr operator panel<const T>() const noexcept requires(!std::is_const_v<T>) { return {data, stride}; }
 };
 
@@ -101,16 +102,15 @@ struct tile_shape {
 };
 template <class T>
 struct tile_shape<T, 32> {
-  static constexpr std::size_t rows = 4, vectors = 3;  // 16 registers
+  static constexpr std::size_t rows = 4, vectors = 3;
 };
 template <>
 struct tile_shape<float, 64> {
-  static constexpr std::size_t rows = 8, vectors = 2;  // 32 registers
+  static constexpr std::size_t rows = 8, vectors = 2;
 };
 template <>
-struct tile_shape<double, 64> {
-  static constexpr std::size_t rows = 8,
-                               vectors = 3;  // 32 registers; a third vector, since panels of double outgrow L1
+struct tile_shape<double, 64> {  // a third vector, since panels of double outgrow L1
+  static constexpr std::size_t rows = 8, vectors = 3;
 };
 
 template <class T, class Arch>
@@ -158,90 +158,120 @@ struct columns {
   }
 };
 
+/// How a term enters a sum.
+struct plus {
+  template <class V>
+  static OGIVE_INLINE V step(const V& a, const V& b, const V& sum) noexcept {
+    return simd::fma(a, b, sum);
+  }
+};
+struct minus {
+  template <class V>
+  static OGIVE_INLINE V step(const V& a, const V& b, const V& sum) noexcept {
+    return simd::fnma(a, b, sum);
+  }
+};
+
+/// R × N vectors of sums. All loops over them are pack expansions: an array of vectors that is indexed by constants
+/// only lives in registers.
 template <class T, class Arch, std::size_t R, std::size_t N, bool Partial>
-struct tile {
+class tile {
+ public:
   using vec = simd::batch<T, Arch>;
   using cols = columns<T, Arch, N, Partial>;
-  using all = std::make_index_sequence<R * N>;
-  using across = std::make_index_sequence<N>;
-  using down = std::make_index_sequence<R>;
   template <std::size_t M>
   using narrower = tile<T, Arch, R, M, false>;  // without the last vectors
 
   static constexpr index_t rows = R;
   static constexpr std::size_t vectors = N;
 
-  vec sum[R * N];  // indexed by constants only, so that it lives in registers
-  vec b[N];
+  OGIVE_INLINE explicit tile(const cols& c) noexcept : cols_(c) {}
+
+  OGIVE_INLINE void zero() noexcept { zero(all{}); }
+
+  OGIVE_INLINE void load(panel<const T> from) noexcept { load(from, all{}); }
+
+  /// sum_i ± Σ_k a_ik b_k
+  template <class Sign, class A>
+  OGIVE_INLINE void product(index_t k, A a, panel<const T> b) noexcept {
+    for (; k > 0; --k, b.data += b.stride, a = a.from(0, 1)) {
+      load_row(b.data, across{});
+      step<Sign, 0>(a, all{});
+    }
+  }
+
+  /// The triangle on the diagonal: column j of A meets row j of B for the rows i ≥ j, or i > j when strict.
+  template <bool Strict, class A>
+  OGIVE_INLINE void triangle(const A& a, panel<const T> b) noexcept {
+    triangle<Strict>(a, b, down{});
+  }
+
+  /// From the top down, the rows below each row lose their multiple of it.
+  template <class A>
+  OGIVE_INLINE void substitute(const A& a) noexcept {
+    substitute(a, down{});
+  }
+
+  /// C_ij ← finish(i, j, sum, C_ij) for the rows from i and the columns from j on.
+  template <class Finish>
+  OGIVE_INLINE void drain(index_t i, index_t j, panel<T> c, const Finish& finish) const noexcept {
+    drain(i, j, c, finish, all{});
+  }
+
+ private:
+  using all = std::make_index_sequence<R * N>;
+  using across = std::make_index_sequence<N>;
+  using down = std::make_index_sequence<R>;
 
   template <std::size_t... I>
   OGIVE_INLINE void zero(std::index_sequence<I...>) noexcept {
-    ((sum[I] = vec(T(0))), ...);
-  }
-  template <std::size_t... J>
-  OGIVE_INLINE void row(const T* p, const cols& c, std::index_sequence<J...>) noexcept {
-    ((b[J] = c.template load<J>(p)), ...);
-  }
-  /// sum_i += a_i b for the rows i ≥ First: a row above is not touched, not even by a product with zero.
-  template <std::size_t First, class A, std::size_t... I>
-  OGIVE_INLINE void step(const A& a, std::index_sequence<I...>) noexcept {
-    ((I / N >= First ? void(sum[I] = simd::fma(vec(a(static_cast<index_t>(I / N), 0)), b[I % N], sum[I])) : void()),
-     ...);
-  }
-  /// The triangle on the diagonal: column j of A meets row j of B for the rows i ≥ j, or i > j when strict.
-  template <bool Strict, class A, std::size_t... J>
-  OGIVE_INLINE void triangle(const A& a, const T* p, index_t stride, const cols& c,
-                             std::index_sequence<J...>) noexcept {
-    ((row(p + static_cast<index_t>(J) * stride, c, across{}),
-      step<J + (Strict ? 1 : 0)>(a.from(0, static_cast<index_t>(J)), all{})),
-     ...);
-  }
-  template <std::size_t First, class A, std::size_t... I>
-  OGIVE_INLINE void step_back(const A& a, std::index_sequence<I...>) noexcept {
-    ((I / N >= First ? void(sum[I] = simd::fnma(vec(a(static_cast<index_t>(I / N), 0)), b[I % N], sum[I])) : void()),
-     ...);
-  }
-  template <class A>
-  OGIVE_INLINE void product(index_t k, A a, const T* p, index_t stride, const cols& c) noexcept {
-    for (; k > 0; --k, p += stride, a = a.from(0, 1)) {
-      row(p, c, across{});
-      step<0>(a, all{});
-    }
-  }
-  template <class A>
-  OGIVE_INLINE void subtract_product(index_t k, A a, const T* p, index_t stride, const cols& c) noexcept {
-    for (; k > 0; --k, p += stride, a = a.from(0, 1)) {
-      row(p, c, across{});
-      step_back<0>(a, all{});
-    }
-  }
-  /// Rows below each row of the tile lose its multiple, from the top down.
-  template <class A, std::size_t... J>
-  OGIVE_INLINE void substitute(const A& a, std::index_sequence<J...>) noexcept {
-    ((take<J>(across{}), step_back<J + 1>(a.from(0, static_cast<index_t>(J)), all{})), ...);
-  }
-  template <std::size_t R0, std::size_t... J>
-  OGIVE_INLINE void take(std::index_sequence<J...>) noexcept {
-    ((b[J] = sum[R0 * N + J]), ...);
+    ((sum_[I] = vec(T(0))), ...);
   }
   template <std::size_t... I>
-  OGIVE_INLINE void fill(panel<const T> from, const cols& c, std::index_sequence<I...>) noexcept {
-    ((sum[I] = c.template load<I % N>(from.row(static_cast<index_t>(I / N)))), ...);
+  OGIVE_INLINE void load(panel<const T> from, std::index_sequence<I...>) noexcept {
+    ((sum_[I] = cols_.template load<I % N>(from.row(static_cast<index_t>(I / N)))), ...);
+  }
+  template <std::size_t... J>
+  OGIVE_INLINE void load_row(const T* p, std::index_sequence<J...>) noexcept {
+    ((b_[J] = cols_.template load<J>(p)), ...);
+  }
+  template <std::size_t Row, std::size_t... J>
+  OGIVE_INLINE void take_row(std::index_sequence<J...>) noexcept {
+    ((b_[J] = sum_[Row * N + J]), ...);
+  }
+  /// One k, for the rows i ≥ First: a row above is not touched, not even by a product with zero.
+  template <class Sign, std::size_t First, class A, std::size_t... I>
+  OGIVE_INLINE void step(const A& a, std::index_sequence<I...>) noexcept {
+    ((I / N < First ? void() : void(sum_[I] = Sign::step(vec(a(static_cast<index_t>(I / N), 0)), b_[I % N], sum_[I]))),
+     ...);
+  }
+  template <bool Strict, class A, std::size_t... J>
+  OGIVE_INLINE void triangle(const A& a, panel<const T> b, std::index_sequence<J...>) noexcept {
+    ((load_row(b.row(static_cast<index_t>(J)), across{}), step < plus,
+      Strict ? J + 1 : J > (a.from(0, static_cast<index_t>(J)), all{})),
+     ...);
+  }
+  template <class A, std::size_t... J>
+  OGIVE_INLINE void substitute(const A& a, std::index_sequence<J...>) noexcept {
+    ((take_row<J>(across{}), step<minus, J + 1>(a.from(0, static_cast<index_t>(J)), all{})), ...);
   }
   template <class Finish, std::size_t... I>
-  OGIVE_INLINE void drain(index_t i, index_t j, panel<T> out, const cols& c, const Finish& finish,
+  OGIVE_INLINE void drain(index_t i, index_t j, panel<T> c, const Finish& finish,
                           std::index_sequence<I...>) const noexcept {
-    (put<I>(i, j, out, c, finish), ...);
+    (put<I>(i + static_cast<index_t>(I / N), j, c, finish), ...);
   }
   template <std::size_t I, class Finish>
-  OGIVE_INLINE void put(index_t i, index_t j, panel<T> out, const cols& c, const Finish& finish) const noexcept {
-    constexpr index_t below = static_cast<index_t>(I / N);
+  OGIVE_INLINE void put(index_t i, index_t j, panel<T> c, const Finish& finish) const noexcept {
     constexpr index_t right = static_cast<index_t>(I % N) * simd::width<T, Arch>;
-    T* p = out.row(i + below) + j;
+    T* p = c.row(i) + j;
     vec before{};
-    if constexpr (Finish::reads) before = c.template load<I % N>(p);
-    c.template store<I % N>(p, finish(i + below, j + right, sum[I], before));
+    if constexpr (Finish::reads) before = cols_.template load<I % N>(p);
+    cols_.template store<I % N>(p, finish(i, j + right, sum_[I], before));
   }
+
+  cols cols_;
+  vec sum_[R * N];
+  vec b_[N];
 };
 
 }  // namespace detail

@@ -45,8 +45,8 @@ void transpose(index_t n, index_t k, std::type_identity_t<panel<const T>> b, pan
   constexpr index_t W = simd::width<T, Arch>;
   for (index_t i = 0; i < n; i += W) {
     for (index_t p = 0; p < k; p += W) {
-      const panel<const T> from{b.row(i) + p, b.stride};
-      const panel<T> to{out.row(p) + i, out.stride};
+      const panel<const T> from = b.from(i, p);
+      const panel<T> to = out.from(p, i);
       if (n - i >= W && k - p >= W) {
         detail::transpose_block<Arch, T>(from, to, std::make_index_sequence<simd::batch<T, Arch>::size>{});
       } else {

@@ -19,11 +19,12 @@ struct solve_kernel {
 
   template <class Tile>
   OGIVE_INLINE void run(index_t i, index_t j, const typename Tile::cols& cols) const noexcept {
-    Tile tile;
-    tile.fill(panel<const T>{x.row(i) + j, x.stride}, cols, typename Tile::all{});
-    tile.subtract_product(i, a.from(i, 0), x.data + j, x.stride, cols);
-    tile.substitute(a.from(i, i), typename Tile::down{});
-    tile.drain(i, j, x, cols, overwrite{}, typename Tile::all{});
+    const panel<const T> found = x;
+    Tile sums(cols);
+    sums.load(found.from(i, j));
+    sums.template product<minus>(i, a.from(i, 0), found.from(0, j));
+    sums.substitute(a.from(i, i));
+    sums.drain(i, j, x, overwrite{});
   }
 };
 
