@@ -129,7 +129,7 @@ class safetensors {
   bool has(const std::string& name) const { return entries_.contains(name); }
   const entry& at(const std::string& name) const {
     const auto found = entries_.find(name);
-    if (found == entries_.end()) fail("has no tensor of this name", name);
+    if (found == entries_.end()) fail("is not in the file", name);
     return found->second;
   }
   const std::vector<index_t>& shape(const std::string& name) const { return at(name).shape; }
