@@ -433,7 +433,11 @@ struct state_access {
     if (slot < 0) return false;
     if (S_out != nullptr) load_rows(st.initial[slot][head], S_out, stride);
     if constexpr (with_normaliser<State>) {
-      if (st.z_initial.present()) load_rows(row(st.z_initial, slot, head), z, 0);
+      if (st.z_initial.present()) {
+        load_rows(row(st.z_initial, slot, head), z, 0);
+      } else {
+        zero_rows(z, 0, 1, padded<Acc>(st.initial.extent(2)));
+      }
     }
     return true;
   }
@@ -548,6 +552,7 @@ matrix_problem<Acc> describe(const matrix_binding<Op>& bound, const State& st, f
   p.head_map = op.head_map;
   if constexpr (requires { op.normalise; }) {
     p.normalise = op.normalise;
+    if constexpr (with_normaliser<State>) p.normalise = p.normalise || st.z_final.present();  // z is kept where wanted
     p.bias = op.template quotient<Acc>().bias();
   }
   p.outputs = bound.o->present();
@@ -651,10 +656,10 @@ status check_matrix(const Op& op, const State& st, const view<typename Op::scala
   if constexpr (with_normaliser<State>) {
     ask.pools("z_initial", st.z_initial, "z_final", st.z_final, st.initial_slots, st.final_slots, sequences,
               {0, n.heads, n.key_dim}, "[slots, H, K]");
-    if (ask && op.normalise && st.initial.present() != st.z_initial.present()) {
+    if (ask && (op.normalise || st.z_initial.present()) && st.initial.present() != st.z_initial.present()) {
       ask.refuse("z_initial") << "must come with initial: the normaliser is part of the state";
     }
-    if (ask && op.normalise && st.final.present() != st.z_final.present()) {
+    if (ask && (op.normalise || st.z_final.present()) && st.final.present() != st.z_final.present()) {
       ask.refuse("z_final") << "must come with final: the normaliser is part of the state";
     }
   }

@@ -118,13 +118,6 @@ void for_pools(State& st, const F& f) {
   if constexpr (requires { st.z_initial; }) f(st.z_initial, st.z_final);
 }
 
-/// Whether the state has a z: only where the operator normalises.
-template <class Op>
-bool with_z(const Op& op) {
-  if constexpr (requires { op.normalise; }) return op.normalise;
-  return false;
-}
-
 /// {slots, …} with as many axes as the pool has.
 template <std::size_t Rank, std::size_t Held>
 shape<Rank> pool_extents(index_t slots, const shape<Held>& slot) {
@@ -141,7 +134,7 @@ state_for<Op, S> draw_state(rng& random, memory& room, const Op& op, index_t slo
     st.initial = draw_uniform<S>(random, room, pool_extents<decltype(st.initial)::rank>(slots, sampler<Op>::slot(op)));
   }
   if constexpr (requires { st.z_initial; }) {
-    if (with_z(op)) st.z_initial = draw_uniform<S>(random, room, pool_extents<3>(slots, sampler<Op>::slot(op)), 0.5, 2);
+    st.z_initial = draw_uniform<S>(random, room, pool_extents<3>(slots, sampler<Op>::slot(op)), 0.5, 2);
   }
   return st;
 }
@@ -157,9 +150,7 @@ void give_finals(memory& room, const Op& op, index_t slots, State& st) {
     }
   };
   give(st.final);
-  if constexpr (requires { st.z_final; }) {
-    if (with_z(op)) give(st.z_final);
-  }
+  if constexpr (requires { st.z_final; }) give(st.z_final);
 }
 
 template <class Op>
