@@ -290,6 +290,39 @@ TEST_CASE("C63: the same bits for any number of threads") {
   }
 }
 
+TEMPLATE_TEST_CASE("steps and rates of any size", "", float, double) {
+  constexpr TestType infinity = std::numeric_limits<TestType>::infinity();
+  const TestType rates[] = {-infinity, TestType(-1e30), TestType(-1), TestType(0), TestType(-1e-30)};
+  const TestType steps[] = {TestType(1e30), TestType(1), TestType(1e-30)};
+  for (const index_t L : {3, 40}) {
+    const index_t D = 20, N = 16;
+    tensor<TestType, 3> u({1, L, D}), dt({1, L, D}), y({1, L, D}), h({1, D, N});
+    tensor<TestType, 2> A({D, N});
+    const tensor<TestType, 4> one({1, L, 1, N}, 1);
+    for (index_t d = 0; d < D; ++d) {
+      for (index_t n = 0; n < N; ++n) A(d, n) = rates[(d + n) % 5];
+      for (index_t t = 0; t < L; ++t) {
+        dt(0, t, d) = steps[(t + d) % 3];
+        u(0, t, d) = 1 / dt(0, t, d);
+      }
+    }
+    const std::vector<std::int32_t> lengths{static_cast<std::int32_t>(L - 1)};  // padding meets a rate of −∞ too
+    const selective_scan<TestType> op{.u = u, .dt = dt, .A = A, .B = one, .C = one, .lengths = lengths};
+    tensor<double, 3> expected({1, L, D}), h_expected({1, D, N});
+    reference::evaluate<double>(op, diagonal_state<double>{.final = h_expected}, expected.all());
+    const double bound = testing::tolerance<TestType>(8 * L + 2 * N);
+    for (int verb = 0; verb < 3; ++verb) {
+      CAPTURE(L, verb);
+      const diagonal_state<TestType> st{.final = h};
+      if (verb == 0) step(op, st, y);
+      if (verb == 1) recurrent(op, st, y);
+      if (verb == 2) forward(op, st, y);
+      CHECK(testing::compare(y.all(), expected.all(), bound, {testing::rule::elementwise_rel}).ok);
+      CHECK(testing::compare(h.all(), h_expected.all(), bound, {testing::rule::elementwise_rel}).ok);
+    }
+  }
+}
+
 TEST_CASE("the selective scan says what does not fit") {
   testing::memory room;
   const auto good = sized<float>(1, room, 2, 5, 6, 3, 2);

@@ -10,11 +10,6 @@ namespace ogive {
 inline namespace OGIVE_ABI {
 namespace detail {
 
-/// A is held in ±this where operands are factored, so that a rate of −∞ forgets without making δ = 0 a NaN, and a
-/// channel's δ can be held to what exp2_product takes for its largest rate.
-template <class Acc>
-inline constexpr Acc largest_rate = sizeof(Acc) == 4 ? Acc(0x1p40) : Acc(0x1p100);
-
 /// Factored operands, for one vector of channels: pointers are to its first lane, rows `row` apart.
 ///   h_t = 2^(δ_t A) h_{t-1} + x_t B_t,   y_t = C_t · h_t          δ in units of ln 2; at least one state
 template <class Acc>
@@ -33,8 +28,9 @@ struct factored_sweep {
   diagonal_ahead ahead;
 };
 
-/// `Block` states from n on.
-template <int Block, class Arch, class Acc>
+/// `Block` states from n on. `Any`: some product of δ and A is beyond what exp2_product takes at full speed; the others
+/// keep their bits.
+template <int Block, bool Any, class Arch, class Acc>
 OGIVE_INLINE void sweep_factored_block(const factored_sweep<Acc>& w, index_t n) noexcept {
   using vector = simd::batch<Acc, Arch>;
   const Acc* A = w.A + n * w.row;
@@ -55,7 +51,7 @@ OGIVE_INLINE void sweep_factored_block(const factored_sweep<Acc>& w, index_t n) 
       y = simd::load<Arch>(w.y + t * w.row);
     }
     unroll<Block>([&](auto i) __attribute__((always_inline)) {
-      const vector a = simd::exp2_product(delta, simd::load<Arch>(A + i * w.row));
+      const vector a = simd::exp2_product<Any>(delta, simd::load<Arch>(A + i * w.row));
       h[i] = simd::fma(a, h[i], x * vector(B[i]));
       y = simd::fma(vector(C[i]), h[i], y);
     });
@@ -64,23 +60,23 @@ OGIVE_INLINE void sweep_factored_block(const factored_sweep<Acc>& w, index_t n) 
   unroll<Block>([&](auto i) __attribute__((always_inline)) { simd::store(state + i * w.row, h[i]); });
 }
 
-template <class Arch, class Acc>
+template <bool Any, class Arch, class Acc>
 OGIVE_NOINLINE void sweep_factored(const factored_sweep<Acc>& w) noexcept {
   // Eight states, their decays on the way and the coefficients fill 32 registers; four fill 16.
   constexpr int block = sizeof(simd::batch<Acc, Arch>) == 64 ? 8 : 4;
   index_t n = 0;
-  for (; n + block <= w.states; n += block) sweep_factored_block<block, Arch>(w, n);
+  for (; n + block <= w.states; n += block) sweep_factored_block<block, Any, Arch>(w, n);
   if constexpr (block == 8) {
     if (n + 4 <= w.states) {
-      sweep_factored_block<4, Arch>(w, n);
+      sweep_factored_block<4, Any, Arch>(w, n);
       n += 4;
     }
   }
   if (n + 2 <= w.states) {
-    sweep_factored_block<2, Arch>(w, n);
+    sweep_factored_block<2, Any, Arch>(w, n);
     n += 2;
   }
-  if (n < w.states) sweep_factored_block<1, Arch>(w, n);
+  if (n < w.states) sweep_factored_block<1, Any, Arch>(w, n);
 }
 
 /// Factored operands for a few tokens, lanes across states: the state and A are read where they lie, rows of N

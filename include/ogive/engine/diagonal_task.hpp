@@ -6,6 +6,7 @@
 #include <ogive/engine/diagonal_sweep.hpp>
 
 #include <algorithm>
+#include <limits>
 
 namespace ogive {
 inline namespace OGIVE_ABI {
@@ -117,8 +118,8 @@ template <class Acc>
 struct diagonal_scratch {
   diagonal_panels<Acc> panels;
   Acc* A;
-  Acc* largest_delta;  // [row]
-  Acc* h;              // [states, planes, row], or rows of N numbers
+  Acc* largest_rate;  // [row]: the largest |A| of a channel
+  Acc* h;             // [states, planes, row], or rows of N numbers
 
   static diagonal_scratch carve(const diagonal_problem<Acc>& p, arena& memory) noexcept {
     const diagonal_plan& plan = p.plan;
@@ -143,7 +144,7 @@ struct diagonal_scratch {
     s.panels.own = memory.take<Acc>(plan.factored ? 0 : per_state);
     s.A = memory.take<Acc>(std::max(per_state, turned));
     s.panels.A = s.A;
-    s.largest_delta = memory.take<Acc>(plan.row);
+    s.largest_rate = memory.take<Acc>(plan.row);
     s.h = memory.take<Acc>(std::max(per_state, turned));
     return s;
   }
@@ -219,15 +220,21 @@ class diagonal_task {
       if (row == nullptr) row = reinterpret_cast<const char*>(panels.y);  // an address that costs nothing to ask for
     }
     for (index_t v = 0; v < at.channels; v += W) {
-      const vector most = simd::load<Arch>(s_.largest_delta + v);
+      vector longest(Acc(0));
       for (index_t t = 0; t < at.count; ++t) {
         Acc* delta = panels.delta + t * plan_.row + v;
-        const vector bits = simd::load<Arch>(delta) * log2_e;
-        simd::store(delta, simd::max(-most, simd::min(most, bits)));  // NaN stays
+        const vector step = simd::load<Arch>(delta) * log2_e;
+        simd::store(delta, step);
+        longest = simd::max(simd::abs(step), longest);
       }
-      sweep_factored<Arch>(factored_sweep<Acc>{at.count, p_.n.states, plan_.row, panels.delta + v, panels.x + v,
-                                               panels.B, panels.C, panels.shared_row, panels.A + v, s_.h + v,
-                                               panels.y + v, ahead});
+      const vector furthest = longest * simd::load<Arch>(s_.largest_rate + v);
+      const factored_sweep<Acc> w{at.count, p_.n.states,       plan_.row,    panels.delta + v, panels.x + v, panels.B,
+                                  panels.C, panels.shared_row, panels.A + v, s_.h + v,         panels.y + v, ahead};
+      if (simd::any(furthest > vector(simd::exp2_product_limit<Acc>))) {
+        sweep_factored<true, Arch>(w);
+      } else {
+        sweep_factored<false, Arch>(w);
+      }
       for (int i = 0; i < diagonal_ahead::streams; ++i) ahead.row[i] += W * ahead.element[i];
     }
   }
@@ -239,20 +246,20 @@ class diagonal_task {
         expanded_sweep<Acc>{at.count, p_.n.states, panels.a, panels.b, panels.c, s_.h, panels.y});
   }
 
-  /// A turned around, held in ±largest_rate; and how far δ may go with it.
+  /// A turned around; a rate of −∞ becomes the largest finite one, which forgets as well and leaves a δ of 0 alone.
   void load_rates() noexcept {
     load_turned(p_.A, p_.A.offset(0, at_.channel), s_.A);
     if (!plan_.factored) return;
-    for (index_t v = 0; v < whole_vectors<Acc>(at_.channels); v += W) {
+    const vector finite(std::numeric_limits<Acc>::max());
+    for (index_t v = 0; v < at_.channels; v += W) {
       vector largest(Acc(0));
       for (index_t n = 0; n < p_.n.states; ++n) {
         Acc* A = s_.A + n * plan_.row + v;
-        const vector most(largest_rate<Acc>);
-        const vector rate = simd::max(-most, simd::min(most, simd::load<Arch>(A)));
+        const vector rate = simd::max(-finite, simd::min(finite, simd::load<Arch>(A)));  // NaN stays
         simd::store(A, rate);
-        largest = simd::max(simd::abs(rate), largest);  // a NaN leaves it as it is
+        largest = simd::max(simd::abs(rate), largest);
       }
-      simd::store(s_.largest_delta + v, vector(simd::exp2_product_limit<Acc>) / largest);
+      simd::store(s_.largest_rate + v, largest);
     }
   }
 
