@@ -17,7 +17,8 @@ enum class form {
 /// How to compute, never what: no option changes a result beyond rounding.
 struct options {
   ogive::form form = form::automatic;
-  index_t chunk = 0;  ///< tokens per chunk, 0 = automatic; clamped to [1, 256]
+  index_t chunk = 0;        ///< tokens per chunk, 0 = automatic; clamped to [1, 256]
+  bool accumulate = false;  ///< backward adds to the gradients instead of overwriting them
 };
 
 /// First argument of a verb's noexcept twin: the caller has called `check` with the same arguments and it passed, and
