@@ -228,8 +228,18 @@ class diagonal_task {
         longest = simd::max(simd::abs(step), longest);
       }
       const vector furthest = longest * simd::load<Arch>(s_.largest_rate + v);
-      const factored_sweep<Acc> w{at.count, p_.n.states,       plan_.row,    panels.delta + v, panels.x + v, panels.B,
-                                  panels.C, panels.shared_row, panels.A + v, s_.h + v,         panels.y + v, ahead};
+      const factored_sweep<Acc> w{.tokens = at.count,
+                                  .states = p_.n.states,
+                                  .row = plan_.row,
+                                  .delta = panels.delta + v,
+                                  .x = panels.x + v,
+                                  .B = panels.B,
+                                  .C = panels.C,
+                                  .shared_row = panels.shared_row,
+                                  .A = panels.A + v,
+                                  .h = s_.h + v,
+                                  .y = panels.y + v,
+                                  .ahead = ahead};
       if (simd::any(furthest > vector(simd::exp2_product_limit<Acc>))) {
         sweep_factored<true, Arch>(w);
       } else {
