@@ -85,3 +85,34 @@ TEST_CASE("C11: a normaliser that vanishes gives 0, never NaN or infinity") {
     }
   }
 }
+
+TEMPLATE_TEST_CASE("C11: a denominator next to the largest number still divides, and one of 0 gives 0 in every form", "",
+                   float, double) {
+  using T = TestType;
+  const T most = std::numeric_limits<T>::max();
+  const T infinity = std::numeric_limits<T>::infinity();
+  const index_t L = 5, V = 3;
+  const auto check = [&](T q_at, T v_at, auto expected, bool causal) {
+    const tensor<T, 4> q({1, L, 1, 1}, q_at), k({1, L, 1, 1}, std::sqrt(most) / 3), v({1, L, 1, V}, v_at);
+    const auto run = [&](const auto& op, form how) {
+      tensor<T, 4> o({1, L, 1, V}, T(7));
+      forward(op, {}, o, {.form = how});
+      for (index_t t = 0; t < L; ++t) {
+        INFO("causal " << causal << ", form " << static_cast<int>(how) << ", token " << t);
+        for (index_t c = 0; c < V; ++c) expected(o(0, t, 0, c));
+      }
+    };
+    if (causal) {
+      const linear_attention<T> op{.q = q, .k = k, .v = v, .eps = 0};
+      for (const form how : {form::recurrent, form::chunked, form::left, form::automatic}) run(op, how);
+    } else {
+      const noncausal_linear_attention<T> op{.q = q, .k = k, .v = v, .eps = 0};
+      for (const form how : {form::right, form::left, form::automatic}) run(op, how);
+    }
+  };
+  for (const bool causal : {true, false}) {
+    const auto mean = [](T o) { CHECK_THAT(o, WithinRel(T(0.5), 32 * std::numeric_limits<T>::epsilon())); };
+    check(std::sqrt(most) / 2, T(0.5), mean, causal);
+    check(T(0), infinity, [](T o) { CHECK(o == 0); }, causal);
+  }
+}

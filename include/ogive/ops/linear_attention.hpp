@@ -99,12 +99,14 @@ struct linear_attention {
     detail::clear_masked(key_mask, at, panel, stride, detail::padded<Acc>(v.extent(3)));
   }
   template <class Acc>
-  void store(const tokens& at, Acc* panel, index_t stride, const Acc* denominator, Acc* room,
+  void store(const tokens& at, Acc* panel, index_t stride, const Acc* denominator, Acc*,
              const view<T, 4>& o) const noexcept {
     const detail::quotient<Acc> divide = quotient<Acc>();
-    for (index_t i = 0; i < at.count; ++i) room[i] = divide.factor(normalise ? denominator[i] : Acc(1));
-    detail::change_rows(panel, stride, at.count, v.extent(3),
-                        [&](index_t i, index_t, auto sum) noexcept { return decltype(sum)(room[i]) * sum; });
+    for (index_t i = 0; i < at.count; ++i) {
+      const detail::row_factor<Acc> factor = divide.factor(normalise ? denominator[i] : Acc(1));
+      detail::change_rows(panel + i * stride, stride, 1, v.extent(3),
+                          [&](index_t, index_t, auto sum) noexcept { return factor(sum); });
+    }
     detail::store_rows(panel, stride, detail::rows_of(o, at, at.count));
   }
 
