@@ -317,7 +317,11 @@ class left_task {
  public:
   using problem = typename Weights::problem;
 
-  static std::size_t scratch(const problem& p) noexcept { return scratch(p, left_plan::of(p)); }
+  /// Of any call that has no more queries: most if they are one sequence.
+  static std::size_t scratch(problem p) noexcept {
+    p.offsets = {};
+    return scratch(p, left_plan::of(p));
+  }
 
   /// All tasks of a call. The context has room for every worker.
   static void run(const problem& p, context& ctx) noexcept {

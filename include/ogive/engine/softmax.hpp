@@ -323,11 +323,12 @@ class softmax_rows_task {
 template <class Acc>
 using softmax_blocks_task = left_task<Acc, simd::default_arch, softmax_weights<Acc>>;
 
-/// Bytes of scratch one worker needs.
+/// Bytes of scratch one worker needs, for as many queries or fewer.
 template <class Acc>
 std::size_t softmax_bytes(const softmax_problem<Acc>& p) noexcept {
-  using few = softmax_rows_task<Acc, simd::default_arch>;
-  return few::fits(p) ? few::scratch(p) : softmax_blocks_task<Acc>::scratch(p);
+  const std::size_t rows = softmax_rows_task<Acc, simd::default_arch>::scratch(p);
+  return softmax_rows_task<Acc, simd::default_arch>::fits(p) ? rows
+                                                             : std::max(rows, softmax_blocks_task<Acc>::scratch(p));
 }
 
 /// The context has room for every worker.
