@@ -140,7 +140,7 @@ struct short_convolution {
 
   std::size_t bytes(index_t across) const noexcept {
     arena counted;
-    counted.take<double>((widest + widest + 2 * group) * across);
+    counted.take<double>((2 * widest + 2 * group_of(across)) * across);
     return counted.used() + 4 * arena::alignment;
   }
 
@@ -157,6 +157,7 @@ struct short_convolution {
     const bool in_place = x.stride(2) == 1 && y.stride(2) == 1;
     const index_t packed = in_place ? std::clamp<index_t>(reach() - at.first, 0, live) : live;
     if (packed > 0) {
+      const index_t group = group_of(p.row);
       Acc* in = memory.take<Acc>((widest - 1 + group) * p.row);
       Acc* out = memory.take<Acc>(group * p.row);
       p.load(at, at.first - reach(), reach(), channel, across, in, p.row);
@@ -184,7 +185,8 @@ struct short_convolution {
  private:
   friend detail::short_convolution_rules;
   static constexpr index_t widest = detail::widest_filter;
-  static constexpr index_t group = 16;  // tokens of a panel
+  /// Tokens of a panel.
+  static constexpr index_t group_of(index_t row) noexcept { return row > 64 ? 16 : 64; }
 
   template <class X>
   static view<X, 2> rows(const view<X, 3>& of, const detail::window_piece& at, index_t t, index_t count,

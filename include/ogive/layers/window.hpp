@@ -245,8 +245,12 @@ struct window_engine {
     return as_window_state(given);
   }
 
-  /// 4 KiB of a row: long enough for the memory to stream.
-  static constexpr index_t row = 1024;
+  /// Channels of a task: 4 KiB of a row, long enough for the memory to stream; few, for many tokens, where the
+  /// neighbours in memory are tokens.
+  template <class T>
+  static index_t row_of(const view<const T, 3>& x) noexcept {
+    return std::min<index_t>(x.stride(2) == 1 ? 1024 : 64, round_up(std::max<index_t>(x.extent(2), 1), 64));
+  }
 
   template <class Op, class State>
   static auto problem(const Op& op, const State& st) noexcept {
@@ -254,7 +258,7 @@ struct window_engine {
     using S = typename State::storage_type;
     window_problem<T, S> p{.x = op.x, .st = st, .lengths = op.lengths, .offsets = op.offsets};
     if constexpr (requires { op.ring; }) p.ring = op.ring;
-    p.row = std::min(row, round_up(std::max<index_t>(op.x.extent(2), 1), 64));
+    p.row = row_of(op.x);
     return p;
   }
 
