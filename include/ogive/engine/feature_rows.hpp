@@ -7,6 +7,7 @@
 #include <ogive/maps/feature_map.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 namespace ogive {
@@ -81,6 +82,13 @@ struct quotient {
   Acc scale;
   Acc eps;
   eps_placement at;
+
+  /// By the fields of an operator whose rows have `features`. A sum over none is 0, which no scale may make NaN.
+  template <class Op>
+  static quotient of(const Op& op, index_t features) noexcept {
+    const Acc root = std::sqrt(static_cast<Acc>(std::max<index_t>(features, 1)));
+    return {op.normalise, op.scale ? static_cast<Acc>(*op.scale) : Acc(1) / root, static_cast<Acc>(op.eps), op.eps_at};
+  }
 
   /// Added to every z: the denominators that `store` is given are φ(q)·(z + bias).
   Acc bias() const noexcept { return normalise && at == eps_placement::each_key ? eps : Acc(0); }

@@ -11,7 +11,6 @@
 #include <ogive/engine/matrix.hpp>
 #include <ogive/engine/product_binding.hpp>
 
-#include <cmath>
 #include <optional>
 
 namespace ogive {
@@ -129,8 +128,7 @@ struct linear_attention {
 
   template <class Acc>
   detail::quotient<Acc> quotient() const noexcept {
-    const Acc root = std::sqrt(static_cast<Acc>(extents().key_dim));
-    return {normalise, scale ? static_cast<Acc>(*scale) : Acc(1) / root, static_cast<Acc>(eps), eps_at};
+    return detail::quotient<Acc>::of(*this, extents().key_dim);
   }
 };
 
