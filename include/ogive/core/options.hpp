@@ -7,7 +7,7 @@ namespace ogive {
 
 /// Which of the equal forms of an operator runs.
 enum class form {
-  automatic,  ///< chosen from shape, type and instruction set alone
+  automatic,  ///< chosen from shape, type, instruction set and whether a state is given
   left,       ///< (QKᵀ)V: O(n²d), no state
   right,      ///< Q(KᵀV): O(nd²), non-causal operators
   recurrent,  ///< token by token through the state
