@@ -106,7 +106,7 @@ void chunked(const Op& op, State&& st, const output_of<Op>& o, const options& ho
   detail::check_and_run<detail::verb::chunked>(op, st, o, how, ctx);
 }
 
-/// The form that suits shape, type and instruction set; `how.form` forces one.
+/// The form that suits shape, type, instruction set and whether a state is given; `how.form` forces one.
 template <detail::has_engine Op, class State = typename Op::default_state>
 void forward(prechecked_t, const Op& op, State&& st, const output_of<Op>& o, const options& how = {},
              context& ctx = default_context()) noexcept {
