@@ -8,7 +8,7 @@
 
 #include <ogive/engine/unroll.hpp>
 #include <ogive/layers/activation.hpp>
-#include <ogive/layers/window.hpp>
+#include <ogive/layers/window_backward.hpp>
 
 namespace ogive {
 inline namespace OGIVE_ABI {
@@ -80,7 +80,8 @@ void convolve(index_t width, const X* x, index_t x_row, const filter<Acc>& h, Y*
   of_width[width - 1](x, x_row, h, y, y_row, tokens, channels);
 }
 
-struct short_convolution_rules;
+template <class Op, class Walk>
+class convolution_pass;
 
 }  // namespace detail
 
@@ -115,7 +116,9 @@ struct short_convolution {
   using default_state = window_state<T>;  // inputs as they came
   using default_state_gradient = window_gradient<accum>;
   using windowed = void;
-  using rules = detail::short_convolution_rules;
+  using rules = detail::window_rules;
+  template <class Walk>
+  using pass = detail::convolution_pass<short_convolution, Walk>;
 
   index_t reach() const noexcept { return weight.extent(1) - 1; }
 
@@ -136,6 +139,16 @@ struct short_convolution {
   template <class X, std::size_t Rank>
   void check_written(core::checker& ask, const char* field, const view<X, Rank>& written) const noexcept {
     ask.apart(field, written, "x", x).apart(field, written, "weight", weight).apart(field, written, "bias", bias);
+  }
+
+  template <class Apart>
+  void check_gradients(core::checker& ask, const view<const T, 3>& d_y, const gradient& d,
+                       const Apart& apart) const noexcept {
+    ask.extents("d_y", d_y, x.extents(), "[B, L, D] as x");
+    ask.extents("d.weight", d.weight, weight.extents(), "[D, W] as weight");
+    ask.extents("d.bias", d.bias, {x.extent(2)}, "[D]");
+    apart("d.weight", d.weight);
+    apart("d.bias", d.bias);
   }
 
   std::size_t bytes(index_t across) const noexcept {
@@ -183,7 +196,8 @@ struct short_convolution {
   }
 
  private:
-  friend detail::short_convolution_rules;
+  template <class Op, class Walk>
+  friend class detail::convolution_pass;
   static constexpr index_t widest = detail::widest_filter;
   /// Tokens of a panel.
   static constexpr index_t group_of(index_t row) noexcept { return row > 64 ? 16 : 64; }
@@ -220,234 +234,112 @@ struct short_convolution {
 
 namespace detail {
 
-/// The backward pass: a task owns a block of channels and walks all sequences backwards, tile by tile, so that sums
-/// over tokens have one order.
-struct short_convolution_rules {
-  static constexpr index_t row = 128;  // channels of a task
-  static constexpr index_t tile = 32;
+/// The backward pass of a block of channels: with v_t the cotangent of the sum before σ,
+///   dx_t = Σ_w weight_w ⊙ v_{t+(W−1)−w},   d_weight_w = Σ_t v_t ⊙ x_{t−(W−1)+w},   d_b = Σ_t v_t
+template <class Op, class Walk>
+class convolution_pass {
+  using Acc = typename Walk::Acc;
+  using vector = simd::batch<Acc>;
+  static constexpr index_t V = simd::width<Acc>;
+  static constexpr index_t row = Walk::row;
 
-  template <class Op, class S, class G>
-  static status check_backward(const Op& op, const window_state<S>& st, const cotangent_of<Op>& d_y,
-                               const window_gradient<G>& d_st, const typename Op::gradient& d,
-                               const options& how) noexcept {
-    core::checker ask(Op::name);
-    one_form(ask, how);
-    op.check_fields(ask);
-    if (!ask) return ask.result();
-    const auto p = window_engine::problem(op, st);
-    check_window(ask, p, op.reach());
-    if (ask && op.ring.present()) ask.refuse("ring") << "is for steps; backward wants states in order of time";
-    const index_t D = op.x.extent(2), n = p.sequences();
-    ask.extents("d_y", d_y, op.x.extents(), "[B, L, D] as x");
-    ask.extents("d_st.final", d_st.final, {n, D, -1}, "[sequences, D, K]");
-    ask.extents("d_st.initial", d_st.initial, {n, D, -1}, "[sequences, D, K]");
-    for (const auto& [field, K] :
-         {std::pair("d_st.final", d_st.final.present() ? d_st.final.extent(2) : op.reach()),
-          std::pair("d_st.initial", d_st.initial.present() ? d_st.initial.extent(2) : op.reach())}) {
-      if (ask && K < op.reach()) ask.refuse(field) << "keeps " << K << " inputs, the layer reaches to " << op.reach();
-    }
-    if (ask && d_st.final.present() && d_st.initial.present() && d_st.final.extent(2) != d_st.initial.extent(2)) {
-      ask.refuse("d_st.initial") << "and d_st.final must keep as many inputs";
-    }
-    ask.extents("d.x", d.x, op.x.extents(), "[B, L, D] as x").output("d.x", d.x);
-    ask.extents("d.weight", d.weight, op.weight.extents(), "[D, W] as weight").output("d.weight", d.weight);
-    ask.extents("d.bias", d.bias, {D}, "[D]").output("d.bias", d.bias).output("d_st.initial", d_st.initial);
-    const auto apart = [&](const char* field, const auto& x) noexcept {
-      op.check_written(ask, field, x);
-      ask.apart(field, x, "d_y", d_y).apart(field, x, "d_st.final", d_st.final);
-      keep_apart(ask, field, x, st);
-    };
-    apart("d.x", d.x);
-    apart("d.weight", d.weight);
-    apart("d.bias", d.bias);
-    apart("d_st.initial", d_st.initial);
-    return ask.result();
+ public:
+  convolution_pass(const Op& op, Walk& walk, const cotangent_of<Op>& d_y, const typename Op::gradient& d,
+                   arena& memory) noexcept
+      : walk_(walk), d_y_(d_y), d_(d), m_(scratch(op, memory)), reach_(op.reach()), across_(walk.across) {
+    h_ = op.filter_of(walk.channel, across_, m_.taps, row);
+    zero_tile(m_.d_taps, row, 0, widest_filter + 1, across_);
   }
 
-  template <class Op>
-  static std::size_t bytes(const Op&) noexcept {
-    arena counted;
-    panels<double>::carve(counted);
-    return counted.used();
+  struct panels {
+    Acc* x;       // [reach + tile, row]
+    Acc* v;       // [tile + reach, row], the tokens after the tile last
+    Acc* taps;    // [W + 1, row]
+    Acc* d_taps;  // likewise
+  };
+  static panels scratch(const Op&, arena& memory) noexcept {
+    constexpr index_t W = widest_filter;
+    return {memory.take<Acc>((W - 1 + Walk::tile) * row), memory.take<Acc>((W - 1 + Walk::tile) * row),
+            memory.take<Acc>((W + 1) * row), memory.take<Acc>((W + 1) * row)};
   }
 
-  template <class Op, class S, class G>
-  static void backward(const Op& op, const window_state<S>& st, const cotangent_of<Op>& d_y,
-                       const window_gradient<G>& d_st, const typename Op::gradient& d, const options& how,
-                       context& ctx) {
-    using Acc = sweep_t<typename Op::scalar, S>;
-    auto p = window_engine::problem(op, st);
-    p.row = row;
-    const std::size_t room = bytes(op);
-    reserve_for(ctx, room);
-    run_tasks(ctx, p.blocks(), room, [&](index_t block, arena memory) noexcept {
-      adjoint<Op, S, G, Acc>{op, p, d_y, d_st, d, how.accumulate, panels<Acc>::carve(memory), block * row}.run();
+  void begin() noexcept { zero_tile(m_.v, row, 0, reach_, across_); }
+
+  /// The first `reach` rows of v are those of the tokens after these.
+  void tokens(const window_piece& at, index_t first, index_t count, Acc* d_in) noexcept {
+    for (index_t i = reach_; i-- > 0;) {  // the last first: the rows may overlap
+      each([&](index_t j) noexcept { simd::store(m_.v + (count + i) * row + j, simd::load(m_.v + i * row + j)); });
+    }
+    walk_.p.load(at, first - reach_, reach_ + count, walk_.channel, across_, m_.x, row);
+    if (d_y_.present()) {
+      load_tile(walk_.rows(d_y_, at, first, count), m_.v, row);
+    } else {
+      zero_tile(m_.v, row, 0, count, across_);
+    }
+    if (h_.f != activation::none) {
+      const filter<Acc> linear{h_.weight, h_.stride, h_.bias, activation::none};
+      convolve(reach_ + 1, m_.x, row, linear, d_in, row, count, across_);
+      for (index_t t = 0; t < count * row; t += row) {
+        each([&](index_t j) noexcept {
+          simd::store(m_.v + t + j, simd::load(m_.v + t + j) * slope(h_.f, simd::load(d_in + t + j)));
+        });
+      }
+    }
+    each([&](index_t j) noexcept { add_to_taps(j, count); });
+    if (!d_.x.present()) return;
+    for (index_t t = 0; t < count; ++t) before(t, d_in + t * row);
+  }
+
+  /// Row i of v is token i, and there is none before row 0.
+  void before(index_t i, Acc* to) noexcept {
+    each([&](index_t j) noexcept {
+      vector sum(Acc(0));
+      for (index_t w = std::min(reach_, i + reach_); w >= 0; --w) {
+        sum = simd::fma(simd::load(h_.weight + w * h_.stride + j), simd::load(m_.v + (i + reach_ - w) * row + j), sum);
+      }
+      simd::store(to + j, sum);
     });
   }
 
+  void padding(const window_piece&, index_t, index_t, const Acc*) noexcept {}
+
+  void finish() noexcept {
+    using P = typename Op::accum;
+    if (d_.weight.present()) {
+      walk_.drain(m_.d_taps, view<P, 2>(d_.weight.pointer(walk_.channel, 0), {reach_ + 1, across_},
+                                        {d_.weight.stride(1), d_.weight.stride(0)}));
+    }
+    if (d_.bias.present()) {
+      walk_.drain(m_.d_taps + widest_filter * row,
+                  view<P, 2>(d_.bias.pointer(walk_.channel), {1, across_}, {0, d_.bias.stride(0)}));
+    }
+  }
+
  private:
-  template <class Acc>
-  struct panels {
-    Acc* x;       // [reach + tile, row]
-    Acc* d;       // [tile + reach, row]: the cotangent of the sums, the tokens after the tile last
-    Acc* sums;    // [tile, row], later the gradient of the tile's inputs
-    Acc* taps;    // [W + 1, row]
-    Acc* d_taps;  // likewise
+  template <class F>
+  OGIVE_INLINE void each(const F& f) noexcept {
+    for (index_t j = 0; j < across_; j += V) f(j);
+  }
 
-    static panels carve(arena& memory) noexcept {
-      constexpr index_t W = widest_filter;
-      panels s;
-      s.x = memory.take<Acc>((W - 1 + tile) * row);
-      s.d = memory.take<Acc>((W - 1 + tile) * row);
-      s.sums = memory.take<Acc>(tile * row);
-      s.taps = memory.take<Acc>((W + 1) * row);
-      s.d_taps = memory.take<Acc>((W + 1) * row);
-      return s;
-    }
-  };
-
-  template <class Op, class S, class G, class Acc>
-  struct adjoint {
-    using T = typename Op::scalar;
-    using vector = simd::batch<Acc>;
-    static constexpr index_t V = simd::width<Acc>;
-
-    const Op& op;
-    const window_problem<T, S>& p;
-    const cotangent_of<Op>& d_y;
-    const window_gradient<G>& d_st;
-    const typename Op::gradient& d;
-    bool accumulate;
-    panels<Acc> s;
-    index_t channel;
-    index_t across = std::min(row, p.channels() - channel);
-    index_t reach = op.reach();
-    filter<Acc> h = op.filter_of(channel, across, s.taps, row);
-
-    OGIVE_NOINLINE void run() noexcept {
-      zero_tile(s.d_taps, row, 0, widest_filter + 1, across);
-      for (index_t n = 0; n < p.sequences(); ++n) sequence(p.whole(n));
-      if (d.weight.present()) {
-        drain(s.d_taps, view<accum_t<T>, 2>(d.weight.pointer(channel, 0), {reach + 1, across},
-                                            {d.weight.stride(1), d.weight.stride(0)}));
-      }
-      if (d.bias.present()) {
-        drain(s.d_taps + widest_filter * row,
-              view<accum_t<T>, 2>(d.bias.pointer(channel), {1, across}, {0, d.bias.stride(0)}));
-      }
-    }
-
-    void sequence(const window_piece& at) noexcept {
-      const index_t K = d_st.final.present() ? d_st.final.extent(2) : d_st.initial.extent(2);
-      zero_tile(s.d, row, 0, reach, across);
-      if (d.x.present()) {
-        zero_tile(s.sums, row, 0, tile, across);
-        for (index_t t = at.live; t < at.length; t += tile) to_inputs(at, t, std::min(tile, at.length - t));
-      }
-      for (index_t end = at.live; end > 0;) {
-        const index_t first = (end - 1) / tile * tile;
-        tokens(at, first, end - first, K);
-        end = first;
-      }
-      if (!d_st.initial.present()) return;
-      for (index_t column = 0; column < K; ++column) {
-        gradient_of_input(column - K, s.sums);
-        add_final(at, at.live, column - K, K, s.sums);
-        drain(s.sums, columns_of(d_st.initial, at.sequence, column, 1, channel, across));
-      }
-    }
-
-    /// Tokens [first, first + count). The first `reach` rows of s.d are those of the tokens after them.
-    void tokens(const window_piece& at, index_t first, index_t count, index_t K) noexcept {
-      move_rows(s.d, s.d + count * row, reach);
-      p.load(at, first - reach, reach + count, channel, across, s.x, row);
-      if (d_y.present()) {
-        load_tile(view<const T, 2>(d_y.pointer(at.batch, at.begin + first, channel), {count, across},
-                                   {d_y.stride(1), d_y.stride(2)}),
-                  s.d, row);
-      } else {
-        zero_tile(s.d, row, 0, count, across);
-      }
-      if (h.f != activation::none) {
-        convolve(reach + 1, s.x, row, filter<Acc>{h.weight, h.stride, h.bias, activation::none}, s.sums, row, count,
-                 across);
-        each(count, [&](index_t t, index_t j) noexcept {
-          const vector inner = slope(h.f, simd::load(s.sums + t * row + j));
-          simd::store(s.d + t * row + j, simd::load(s.d + t * row + j) * inner);
-        });
-      }
-      for (index_t j = 0; j < across; j += V) {
-        for (index_t w = 0; w <= reach; ++w) {
-          vector sum(Acc(0));
-          for (index_t t = 0; t < count; ++t) {
-            sum = simd::fma(simd::load(s.d + t * row + j), simd::load(s.x + (t + w) * row + j), sum);
-          }
-          add_to(s.d_taps + w * row + j, sum);
-        }
-        vector sum(Acc(0));
-        for (index_t t = 0; t < count; ++t) sum = sum + simd::load(s.d + t * row + j);
-        add_to(s.d_taps + widest_filter * row + j, sum);
-      }
-      if (!d.x.present()) return;
+  void add_to_taps(index_t j, index_t count) noexcept {
+    for (index_t w = 0; w <= reach_; ++w) {
+      vector sum(Acc(0));
       for (index_t t = 0; t < count; ++t) {
-        gradient_of_input(t, s.sums + t * row);
-        add_final(at, at.live, first + t, K, s.sums + t * row);
+        sum = simd::fma(simd::load(m_.v + t * row + j), simd::load(m_.x + (t + w) * row + j), sum);
       }
-      to_inputs(at, first, count);
+      Walk::add(m_.d_taps + w * row + j, sum);
     }
+    vector sum(Acc(0));
+    for (index_t t = 0; t < count; ++t) sum = sum + simd::load(m_.v + t * row + j);
+    Walk::add(m_.d_taps + widest_filter * row + j, sum);
+  }
 
-    /// Σ_w weight_w d_{i + reach − w}, where row i of s.d is token i and there is nothing before row 0.
-    void gradient_of_input(index_t i, Acc* to) noexcept {
-      for (index_t j = 0; j < across; j += V) {
-        vector sum(Acc(0));
-        for (index_t w = std::min(reach, i + reach); w >= 0; --w) {
-          sum = simd::fma(simd::load(h.weight + w * h.stride + j), simd::load(s.d + (i + reach - w) * row + j), sum);
-        }
-        simd::store(to + j, sum);
-      }
-    }
-
-    /// The final state keeps the inputs at positions live − K … live − 1.
-    void add_final(const window_piece& at, index_t live, index_t position, index_t K, Acc* to) noexcept {
-      const index_t column = position - (live - K);
-      if (!d_st.final.present() || column < 0 || column >= K) return;
-      for (index_t j = 0; j < across; j += V) {
-        const auto kept = columns_of(d_st.final, at.sequence, column, 1, channel, across);
-        add_to(to + j, simd::load_strided<Acc, simd::default_arch>(kept.pointer(0, j), kept.stride(1), across - j));
-      }
-    }
-
-    void to_inputs(const window_piece& at, index_t first, index_t count) noexcept {
-      drain(s.sums, view<T, 2>(d.x.pointer(at.batch, at.begin + first, channel), {count, across},
-                               {d.x.stride(1), d.x.stride(2)}));
-    }
-
-    /// Rows of a panel into a gradient, which they overwrite or are added to.
-    template <class X>
-    void drain(Acc* from, const view<X, 2>& to) noexcept {
-      if (accumulate) {
-        load_tile(view<const X, 2>(to), from, row, [&](index_t j) noexcept {
-          return
-              [from, j](const vector& before, index_t i) noexcept { return before + simd::load(from + i * row + j); };
-        });
-      }
-      store_tile(from, row, to);
-    }
-
-    template <class F>
-    void each(index_t count, const F& f) noexcept {
-      for (index_t t = 0; t < count; ++t) {
-        for (index_t j = 0; j < across; j += V) f(t, j);
-      }
-    }
-    static void add_to(Acc* to, const vector& term) noexcept { simd::store(to, simd::load(to) + term); }
-    /// From the last to the first, since the rows may overlap.
-    void move_rows(const Acc* from, Acc* to, index_t count) noexcept {
-      for (index_t i = count; i-- > 0;) {
-        for (index_t j = 0; j < across; j += V) simd::store(to + i * row + j, simd::load(from + i * row + j));
-      }
-    }
-  };
+  Walk& walk_;
+  const cotangent_of<Op>& d_y_;
+  const typename Op::gradient& d_;
+  panels m_;
+  index_t reach_, across_;
+  filter<Acc> h_{};
 };
 
 }  // namespace detail
