@@ -159,27 +159,34 @@ struct short_convolution {
 
   /// The rows of a piece. Where tensors have neighbouring channels next to each other, rows that see only this call's
   /// inputs are computed where they lie; everything else goes through panels.
-  template <class S>
+  template <class S, class Acc>
   void compute(const detail::window_problem<T, S>& p, const detail::window_piece& at, index_t channel, index_t across,
-               const output& y, arena memory) const noexcept {
-    using Acc = sweep_t<T, S>;
-    Acc* taps = memory.take<Acc>((widest + 1) * p.row);
-    const detail::filter<Acc> h = filter_of(channel, across, taps, p.row);
+               const output& y, const Acc* inputs, arena memory) const noexcept {
+    const detail::filter<Acc> h = filter_of(channel, across, memory.take<Acc>((widest + 1) * p.row), p.row);
     const index_t width = weight.extent(1);
     const index_t live = std::clamp<index_t>(at.live - at.first, 0, at.count);
-    const bool in_place = x.stride(2) == 1 && y.stride(2) == 1;
+    const bool in_place = x.stride(2) == 1 && y.stride(2) == 1 && inputs == nullptr;
     const index_t packed = in_place ? std::clamp<index_t>(reach() - at.first, 0, live) : live;
     if (packed > 0) {
       const index_t group = group_of(p.row);
       Acc* in = memory.take<Acc>((widest - 1 + group) * p.row);
       Acc* out = memory.take<Acc>(group * p.row);
-      p.load(at, at.first - reach(), reach(), channel, across, in, p.row);
+      if (inputs == nullptr) p.load(at, at.first - reach(), reach(), channel, across, in, p.row);
       for (index_t t = 0; t < packed; t += group) {
         const index_t count = std::min(group, packed - t);
-        p.load(at, at.first + t, count, channel, across, in + reach() * p.row, p.row);
-        detail::convolve(width, in, p.row, h, out, p.row, count, across);
-        detail::store_tile(out, p.row, rows(y, at, t, count, channel, across));
-        for (index_t i = 0; i < reach(); ++i) {
+        if (inputs == nullptr) p.load(at, at.first + t, count, channel, across, in + reach() * p.row, p.row);
+        const Acc* from = inputs == nullptr ? in : inputs + t * p.row;
+        const view<T, 2> to = rows(y, at, t, count, channel, across);
+        bool stored = false;
+        if constexpr (std::is_same_v<T, Acc>) {
+          stored = to.stride(1) == 1;
+          if (stored) detail::convolve(width, from, p.row, h, to.data(), to.stride(0), count, across);
+        }
+        if (!stored) {
+          detail::convolve(width, from, p.row, h, out, p.row, count, across);
+          detail::store_tile(out, p.row, to);
+        }
+        for (index_t i = 0; inputs == nullptr && i < reach(); ++i) {
           for (index_t j = 0; j < across; ++j) in[i * p.row + j] = in[(count + i) * p.row + j];
         }
       }
@@ -221,7 +228,7 @@ struct short_convolution {
         h.stride = weight.stride(1);
       }
     }
-    if (!lies) detail::load_tile(turned, panel, row);
+    if (!lies) detail::load_few(turned, panel, row);
     if (bias.present()) {
       detail::load_tile(view<const P, 2>(bias.pointer(channel), {1, across}, {0, bias.stride(0)}), panel + widest * row,
                         row);

@@ -77,10 +77,9 @@ struct token_shift {
     return counted.used() + 3 * arena::alignment;
   }
 
-  template <class S>
+  template <class S, class Acc>
   void compute(const detail::window_problem<T, S>& p, const detail::window_piece& at, index_t channel, index_t across,
-               const output& y, arena memory) const noexcept {
-    using Acc = sweep_t<T, S>;
+               const output& y, const Acc* inputs, arena memory) const noexcept {
     using vector = simd::batch<Acc>;
     constexpr index_t V = simd::width<Acc>;
     Acc* in = memory.take<Acc>((group + 1) * p.row);
@@ -89,7 +88,8 @@ struct token_shift {
     const index_t live = std::clamp<index_t>(at.live - at.first, 0, at.count);
     for (index_t t = 0; t < at.count; t += group) {
       const index_t count = std::min(group, at.count - t), real = std::clamp<index_t>(live - t, 0, count);
-      if (real > 0) p.load(at, at.first + t - 1, real + 1, channel, across, in, p.row);
+      const Acc* from = inputs == nullptr ? in : inputs + t * p.row;
+      if (real > 0 && inputs == nullptr) p.load(at, at.first + t - 1, real + 1, channel, across, in, p.row);
       for (index_t m = 0; m < mixtures(); ++m) {
         load_share(m, channel, across, share, p.row);
         detail::zero_tile(out, p.row, real, count, across);
@@ -100,9 +100,9 @@ struct token_shift {
         }
         for (index_t i = 0; i < real * p.row; i += p.row) {
           for (index_t j = 0; j < across; j += V) {
-            const vector now = simd::load(in + p.row + i + j);
+            const vector now = simd::load(from + p.row + i + j);
             const vector weight = simd::load(share + j) + simd::load(out + i + j);
-            simd::store(out + i + j, simd::fma(weight, simd::load(in + i + j) - now, now));
+            simd::store(out + i + j, simd::fma(weight, simd::load(from + i + j) - now, now));
           }
         }
         detail::store_tile(out, p.row, rows(y, at, at.first + t, count, m, channel, across));

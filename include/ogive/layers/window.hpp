@@ -5,6 +5,7 @@
 
 #include <ogive/engine/rows.hpp>
 #include <ogive/engine/tiles.hpp>
+#include <ogive/engine/unroll.hpp>
 #include <ogive/layers/verbs.hpp>
 
 namespace ogive {
@@ -53,6 +54,40 @@ template <class X>
 view<X, 2> columns_of(const view<X, 3>& pool, index_t slot, index_t column, index_t count, index_t channel,
                       index_t across) noexcept {
   return {pool.pointer(slot, channel, column), {count, across}, {pool.stride(2), pool.stride(1)}};
+}
+
+/// load_tile and store_tile for a few rows that may be neighbours in memory: there, one number after another is faster
+/// than turning whole blocks around.
+template <class T>
+bool narrow(const view<T, 2>& x) noexcept {
+  return x.stride(0) == 1 && x.extent(0) <= 8 && !std::is_same_v<std::remove_const_t<T>, float16>;
+}
+/// f(N) with N, at most 8, as a constant.
+template <class F>
+void with_constant(index_t number, const F& f) noexcept {
+  unroll<8>([&](auto n) {
+    if (number == n + 1) f(std::integral_constant<int, n + 1>());
+  });
+}
+template <class Acc, class T>
+void load_few(const view<const T, 2>& x, Acc* OGIVE_RESTRICT panel, index_t stride) noexcept {
+  if (!narrow(x)) return load_tile(x, panel, stride);
+  with_constant(x.extent(0), [&](auto rows) {
+    const T* from = x.data();
+    for (index_t j = 0; j < x.extent(1); ++j, from += x.stride(1)) {
+      unroll<rows>([&](auto i) { panel[i * stride + j] = static_cast<Acc>(from[i]); });
+    }
+  });
+}
+template <class Acc, class T>
+void store_few(const Acc* OGIVE_RESTRICT panel, index_t stride, const view<T, 2>& x) noexcept {
+  if (!narrow(x)) return store_tile(panel, stride, x);
+  with_constant(x.extent(0), [&](auto rows) {
+    T* to = x.data();
+    for (index_t j = 0; j < x.extent(1); ++j, to += x.stride(1)) {
+      unroll<rows>([&](auto i) { to[i] = static_cast<T>(panel[i * stride + j]); });
+    }
+  });
 }
 
 /// The arguments that matter here, and the cut: pieces of `tile` tokens, blocks of `row` channels. Only the leading
@@ -124,7 +159,7 @@ struct window_problem {
       const index_t column = (start + j) % K;
       const index_t count = std::min({saved, K - j, K - column});
       load(at, seen - K + j, count, channel, across, panel, row);
-      store_tile(panel, row, columns_of(pool, slot, column, count, channel, across));
+      store_few(panel, row, columns_of(pool, slot, column, count, channel, across));
       j += count;
     }
   }
@@ -143,7 +178,7 @@ struct window_problem {
     for (index_t i = 0; i < count;) {
       const index_t column = (start + K + from + i) % K;
       const index_t run = std::min(count - i, K - column);
-      load_tile(columns_of(st.initial, slot, column, run, channel, across), panel + i * stride, stride);
+      load_few(columns_of(st.initial, slot, column, run, channel, across), panel + i * stride, stride);
       i += run;
     }
   }
@@ -232,8 +267,10 @@ void keep_apart(core::checker& ask, const char* field, const view<X, Rank>& x, c
 /// The part of layers with a window in the verbs. A layer has
 ///   x, lengths, offsets, ring, output, reach()
 ///   check_fields(ask), check_output(ask, y), check_written(ask, field, view)
-///   compute(problem, piece, channel, across, y, arena)     the outputs of a piece, in channels channel, …
-///   bytes(across)                                          scratch for that
+///   compute(problem, piece, channel, across, y, inputs, arena)
+///                          the outputs of a piece, in channels [channel, channel + across); if not null, `inputs` are
+///                          the rows from `reach` before the piece on, in a panel
+///   bytes(across)          scratch for that
 struct window_engine {
   static constexpr bool has_steps = true;
   static constexpr bool has_chunks = false;
@@ -282,7 +319,7 @@ struct window_engine {
   static std::size_t bytes(const Op& op, const options&) noexcept {
     const index_t across = problem(op, typename Op::default_state{}).row;
     arena counted;
-    counted.take<double>(window_problem<float, float>::saved * across);
+    counted.take<double>((window_problem<float, float>::saved + few) * across);
     return std::max(counted.used() + op.bytes(across), Op::rules::bytes(op));
   }
 
@@ -303,8 +340,12 @@ struct window_engine {
                                    const output<Op>& y, arena memory) noexcept {
     using Acc = sweep_t<T, S>;
     const index_t across = std::min(p.row, p.channels() - channel);
-    Acc* panel = memory.take<Acc>(p.saved * p.row);
-    if (y.present()) op.compute(p, at, channel, across, y, memory);
+    Acc* panel = memory.take<Acc>((p.saved + few) * p.row);
+    if (at.leads && at.length <= few && !p.st.snapshots.present() && !p.ring.present()) {
+      const index_t K = p.st.final.present() ? p.st.final.extent(2) : op.reach();
+      if (K <= p.saved) return few_tokens(op, p, at, channel, across, K, y, panel, memory);
+    }
+    if (y.present()) op.compute(p, at, channel, across, y, static_cast<const Acc*>(nullptr), memory);
     if (!at.leads) return;
     if (p.st.snapshots.present()) {
       for (index_t t = 0; t < at.live; ++t) {
@@ -315,6 +356,19 @@ struct window_engine {
       p.save(at, at.live, p.st.final, core::checker::slot_of(p.st.final_slots, at.sequence), channel, across, panel);
     }
   }
+
+  /// The K inputs of the state and those of a few tokens in one panel: what is read is read once.
+  template <class Op, class T, class S, class Acc>
+  static void few_tokens(const Op& op, const window_problem<T, S>& p, const window_piece& at, index_t channel,
+                         index_t across, index_t K, const output<Op>& y, Acc* panel, arena memory) noexcept {
+    p.load(at, -K, K + at.live, channel, across, panel, p.row);
+    if (y.present()) {
+      op.compute(p, at, channel, across, y, static_cast<const Acc*>(panel + (K - op.reach()) * p.row), memory);
+    }
+    const index_t slot = p.st.final.present() ? core::checker::slot_of(p.st.final_slots, at.sequence) : -1;
+    if (slot >= 0) store_few(panel + at.live * p.row, p.row, columns_of(p.st.final, slot, 0, K, channel, across));
+  }
+  static constexpr index_t few = 16;
 };
 
 template <class Op>
