@@ -1,6 +1,7 @@
 # cmake -P include_rule.cmake FOLDER: what the headers of ogive may include.
 #   - a layer sees strictly lower layers and itself; files of ops/ never include each other
-#   - reference/ and interop/ see core/ only, so that a reference shares no bug with what it checks
+#   - reference/ and interop/ see core/ only, so that a reference shares no bug with what it checks; interop/onnx/ runs
+#     operators and layers
 #   - testing/ sees everything below it; only the umbrella and testing/ see reference/
 #   - intrinsics live in simd/ and linalg/; xsimd is named in simd/batch.hpp alone
 cmake_minimum_required(VERSION 3.21)
@@ -16,6 +17,7 @@ set(see_layers      ${see_engine} ops layers)
 set(see_distributed ${see_engine} ops distributed)
 set(see_reference   ${see_core} reference)
 set(see_interop     ${see_core} interop)
+set(see_onnx        ${see_engine} ops layers interop)
 set(see_testing     ${see_engine} ops layers reference testing)
 set(see_version     version)
 set(see_ogive       ${see_engine} ops layers reference interop)
@@ -27,6 +29,9 @@ file(GLOB_RECURSE headers RELATIVE ${root} ${root}/*.hpp)
 set(faulty 0)
 foreach(header IN LISTS headers)
   string(REGEX REPLACE "[/.].*" "" layer ${header})
+  if(header MATCHES "^interop/onnx")
+    set(layer onnx)
+  endif()
   set(complaints)
 
   if(NOT DEFINED see_${layer})

@@ -1,0 +1,85 @@
+// What the standard does not allow in a CausalConvWithState node.
+#include <ogive/interop/onnx/causal_conv_with_state.hpp>
+
+#include <cstring>
+
+#include "tests/catch.hpp"
+
+using namespace ogive;
+
+namespace {
+
+/// A tensor of ones.
+struct dense {
+  std::vector<std::int64_t> dims;
+  std::vector<float> numbers;
+
+  explicit dense(std::vector<std::int64_t> of) : dims(std::move(of)) {
+    std::int64_t size = 1;
+    for (const std::int64_t dim : dims) size *= dim;
+    numbers.assign(static_cast<std::size_t>(size), 1.0F);
+  }
+  operator onnx::tensor_view<float>() { return {numbers.data(), dims}; }
+  operator onnx::tensor_view<const float>() const { return {numbers.data(), dims}; }
+};
+
+}  // namespace
+
+TEST_CASE("nodes that the standard rejects are rejected, before anything is written") {
+  const dense input({2, 4, 5}), weight({4, 1, 3}), bias({4}), past({2, 4, 2});
+  dense output({2, 4, 5}), present({2, 4, 2});
+  using node = onnx::causal_conv_with_state<float>;
+  const node good{.input = input, .weight = weight, .bias = bias, .past_state = past};
+  CHECK(check(good, output, present));
+  run(good, output, present);
+  CHECK(output.numbers[0] == 4);
+
+  const dense written = output;
+  const auto rejected = [&](const node& bad, const char* input_name, const dense& out, const dense& state) {
+    dense to = out, left = state;
+    const status asked = check(bad, to, left);
+    CHECK_FALSE(asked);
+    CHECK(std::strstr(asked.text(), input_name) != nullptr);
+    CHECK_THROWS_AS(run(bad, to, left), std::invalid_argument);
+    CHECK(to.numbers == out.numbers);
+  };
+  const dense rank_2({2, 4}), not_depthwise({4, 2, 3}), no_taps({4, 1, 0}), wide_bias({5}), channels({2, 3, 2});
+  const dense columns({2, 4, 3}), rank_4({2, 4, 2, 1}), long_filter({4, 1, 9});
+  const auto change = [&](const auto& how) {
+    node bad = good;
+    how(bad);
+    return bad;
+  };
+  rejected(change([&](node& n) { n.input = rank_2; }), "input", written, present);
+  rejected(change([&](node& n) { n.input = {}; }), "input", written, present);
+  rejected(change([&](node& n) { n.weight = not_depthwise; }), "weight", written, present);
+  rejected(change([&](node& n) { n.weight = no_taps; }), "weight", written, present);
+  rejected(change([&](node& n) { n.bias = wide_bias; }), "bias", written, present);
+  rejected(change([&](node& n) { n.past_state = channels; }), "past_state", written, present);
+  rejected(change([&](node& n) { n.past_state = columns; }), "past_state", written, present);
+  rejected(change([&](node& n) { n.past_state = rank_4; }), "past_state", written, present);
+  rejected(change([&](node& n) { n.activation = "relu"; }), "activation", written, present);
+  rejected(good, "output", rank_2, present);
+  rejected(good, "present_state", written, columns);
+  // Allowed by the standard, more than is built here.
+  rejected(change([&](node& n) {
+             n.weight = long_filter;
+             n.past_state = {};
+           }),
+           "weight", written, dense({2, 4, 8}));
+}
+
+TEST_CASE("no tokens, and a filter without a state") {
+  const dense input({2, 4, 0}), weight({4, 1, 3}), past({2, 4, 2});
+  dense output({2, 4, 0}), present({2, 4, 2});
+  for (float& number : present.numbers) number = 7;
+  run(onnx::causal_conv_with_state<float>{.input = input, .weight = weight, .past_state = past}, output, present);
+  CHECK(present.numbers == past.numbers);
+  run(onnx::causal_conv_with_state<float>{.input = input, .weight = weight}, output, present);
+  CHECK(present.numbers == std::vector<float>(16, 0.0F));
+
+  const dense one({1, 1, 2}), tap({1, 1, 1});
+  dense scaled({1, 1, 2}), nothing({1, 1, 0});
+  run(onnx::causal_conv_with_state<float>{.input = one, .weight = tap, .activation = "swish"}, scaled, nothing);
+  CHECK(scaled.numbers[1] == simd::silu(1.0F));
+}
