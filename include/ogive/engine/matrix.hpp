@@ -7,6 +7,7 @@
 #include <ogive/core/check.hpp>
 #include <ogive/core/context.hpp>
 #include <ogive/engine/matrix_chunk.hpp>
+#include <ogive/engine/matrix_operands.hpp>
 #include <ogive/engine/verbs.hpp>
 #include <ogive/simd/flush.hpp>
 
@@ -49,6 +50,12 @@ struct matrix_plan {
   index_t v_stride;    // of panels and working states
   index_t state_rows;  // row stride of a working state
 
+  /// Row stride of keys turned round.
+  template <class Acc>
+  index_t turned() const noexcept {
+    return linalg::padded_stride<Acc>(chunk);
+  }
+
   /// Heads of one token lie side by side, tokens a page apart: a task that takes several heads of a token together
   /// visits each page once for all of them (SSD, 24 heads: 18.5 ms with 4 heads a task, 14 ms with 12). More tasks give
   /// more threads work; the number is even, so that two share it.
@@ -74,9 +81,17 @@ struct matrix_plan {
   }
 };
 
+/// The policies of an operator at run time, for the size of its scratch.
+struct matrix_policies {
+  decay decays;
+  write writes;
+  read reads;
+};
+
 template <class Acc>
 struct matrix_problem {
   matrix_extents n;
+  matrix_policies policies{};
   matrix_hooks<Acc> hooks;
   state_hooks<Acc> states;
   integers offsets;
@@ -99,8 +114,8 @@ struct matrix_scratch {
   Acc* k;
   Acc* v;
   Acc* o;
-  Acc* scores;
-  Acc* turned;  // Kᵀ for the scores
+  Acc* scores;  // q·k of every query head
+  Acc* turned;  // Kᵀ, for the scores
   Acc* decayed;
   segment<Acc> decays;
   Acc* denominator;
@@ -108,19 +123,40 @@ struct matrix_scratch {
   Acc* states;
   Acc* z;
 
+  channel_decays<Acc> channels;  // per key channel
+  Acc* decayed_q;
+  Acc* decayed_removal;
+  Acc* tile;
+  Acc* removal;  // what removes: a, or the decayed k of a sweep
+  Acc* b;
+  Acc* turned_b;
+  Acc* removal_scores;
+  Acc* solved;
+  Acc* a_b;
+  Acc* q_b;  // of every query head
+  Acc* w;
+  Acc* beta;
+  Acc* u;
+  Acc* bonus;
+
   static matrix_scratch carve(const matrix_problem<Acc>& p, arena& memory) noexcept {
     const matrix_plan& plan = p.plan;
-    const bool chunked = p.how == form::chunked;
-    const index_t rows = chunked ? plan.chunk : plan.chunk * plan.queries;  // a sweep interleaves the query heads
-    const index_t score = chunked ? plan.chunk * padded<Acc>(plan.chunk) : 0;
+    const auto [decays, writes, reads] = p.policies;
+    const bool chunked = p.how == form::chunked, per_key = decays == decay::per_key;
+    const bool removes = writes != write::additive, low_rank = writes == write::low_rank;
+    const index_t tokens = tile_rows<Acc>(plan.chunk);
+    const index_t rows = chunked ? tokens : plan.chunk * plan.queries;  // a sweep interleaves the query heads
+    const index_t score = chunked ? tokens * padded<Acc>(plan.chunk) : 0;
+    const index_t keys = rows * plan.k_stride;
+    const index_t turned = p.n.key_dim * plan.turned<Acc>();
     matrix_scratch s{};
     s.room = memory.take<Acc>(plan.chunk * std::max(padded<Acc>(p.n.input_dim), plan.v_stride) + simd::width<Acc>);
-    s.q = memory.take<Acc>(plan.chunk * plan.queries * plan.k_stride);
-    s.k = memory.take<Acc>(rows * plan.k_stride);
+    s.q = memory.take<Acc>(tokens * plan.queries * plan.k_stride);
+    s.k = memory.take<Acc>(keys);
     s.v = memory.take<Acc>(rows * plan.v_stride);
     s.o = memory.take<Acc>(rows * plan.v_stride);
     s.scores = memory.take<Acc>(plan.queries * score);
-    s.turned = memory.take<Acc>(chunked ? linalg::gemm_abt_scratch<Acc>(plan.chunk, p.n.key_dim) : 0);
+    s.turned = memory.take<Acc>(chunked ? turned : 0);
     s.decayed = memory.take<Acc>(score);
     s.decays.a = memory.take<Acc>(padded<Acc>(rows));
     s.decays.from_start = memory.take<Acc>(rows);
@@ -129,6 +165,31 @@ struct matrix_scratch {
     s.denominators = memory.take<Acc>(rows);
     s.states = memory.take<Acc>(plan.block * p.n.key_dim * plan.state_rows);
     s.z = memory.take<Acc>(plan.block * plan.k_stride);
+    if (per_key) {
+      s.channels.a = memory.take<Acc>(keys);
+      s.channels.from_start = memory.take<Acc>(plan.k_stride);
+      s.channels.whole = memory.take<Acc>(plan.k_stride);
+      s.decayed_q = memory.take<Acc>(chunked ? tokens * plan.queries * plan.k_stride : 0);
+      s.decayed_removal = memory.take<Acc>(chunked && removes ? keys : 0);
+      s.tile = memory.take<Acc>(chunked ? (low_rank ? 2 : 1) * p.n.key_dim * simd::width<Acc> : 0);
+    }
+    if (removes) {
+      s.removal = memory.take<Acc>(keys);
+      s.removal_scores = memory.take<Acc>(score);
+      s.solved = memory.take<Acc>(score);
+      s.beta = memory.take<Acc>(rows * (p.hooks.beta_per_value ? plan.v_stride : 1));
+    }
+    if (low_rank) {
+      s.b = memory.take<Acc>(keys);
+      s.turned_b = memory.take<Acc>(chunked ? turned : 0);
+      s.a_b = memory.take<Acc>(score);
+      s.q_b = memory.take<Acc>(plan.queries * score);
+      s.w = memory.take<Acc>(chunked ? rows * plan.v_stride : 0);
+    }
+    if (reads == read::before) {
+      s.u = memory.take<Acc>(plan.k_stride);
+      s.bonus = memory.take<Acc>(rows);
+    }
     return s;
   }
 };
@@ -209,25 +270,84 @@ class matrix_task {
     }
   }
 
-  /// q, k and their scores for the heads of group g.
+  index_t score_stride() const noexcept { return padded<Acc>(plan_.chunk); }
+  /// Elements of the panel of one query head, and of its scores.
+  index_t query_panel() const noexcept { return tile_rows<Acc>(plan_.chunk) * plan_.k_stride; }
+  index_t score_panel() const noexcept { return tile_rows<Acc>(plan_.chunk) * score_stride(); }
+
+  /// x yᵀ on and below the diagonal.
+  void score(index_t count, const Acc* x, const Acc* y, Acc* to) noexcept {
+    linalg::gemm_abt_lower<Arch>(count, count, p_.n.key_dim, linalg::panel<const Acc>{x, plan_.k_stride},
+                                 linalg::panel<const Acc>{y, plan_.k_stride}, linalg::panel<Acc>{to, score_stride()},
+                                 s_.turned);
+  }
+
+  /// What the heads of group g share: q, k, what removes, and their scores where no decay of a head enters them.
   void load_group(tokens at, index_t g) noexcept {
-    const index_t panel = plan_.chunk * plan_.k_stride;
-    const index_t score_stride = padded<Acc>(plan_.chunk);
+    constexpr bool plain = Decay != decay::per_key;
     at.head = shared(p_.n.key_heads, g);
     p_.hooks.load_k(p_.hooks.op, at, s_.k, plan_.k_stride, s_.room);
-    const linalg::panel<const Acc> K{s_.k, plan_.k_stride};
+    if constexpr (Write == write::low_rank) {
+      p_.hooks.load_removal(p_.hooks.op, at, s_.removal, s_.b, plan_.k_stride);
+      if constexpr (plain) score(at.count, s_.removal, s_.k, s_.removal_scores);
+      if constexpr (plain) score(at.count, s_.removal, s_.b, s_.a_b);
+    }
+    if constexpr (Write == write::delta && plain) score(at.count, s_.k, s_.k, s_.removal_scores);
     for (index_t r = 0; r < plan_.queries; ++r) {
       at.head = query_head(r, g);
-      p_.hooks.load_q(p_.hooks.op, at, s_.q + r * panel, plan_.k_stride, s_.room);
-      linalg::gemm_abt_lower<Arch>(
-          at.count, at.count, p_.n.key_dim, linalg::panel<const Acc>{s_.q + r * panel, plan_.k_stride}, K,
-          linalg::panel<Acc>{s_.scores + r * plan_.chunk * score_stride, score_stride}, s_.turned);
+      Acc* q = s_.q + r * query_panel();
+      p_.hooks.load_q(p_.hooks.op, at, q, plan_.k_stride, s_.room);
+      if constexpr (plain) score(at.count, q, s_.k, s_.scores + r * score_panel());
+      if constexpr (plain && Write == write::low_rank) score(at.count, q, s_.b, s_.q_b + r * score_panel());
     }
   }
 
+  /// The scores of one head under its decays per key channel.
+  void score_channels(const tokens& at) noexcept {
+    constexpr int keys = Write == write::low_rank ? 2 : 1;
+    const index_t K = p_.n.key_dim, R = plan_.queries, turned = plan_.template turned<Acc>();
+    p_.hooks.load_gates(p_.hooks.op, at, s_.channels.a, plan_.k_stride);
+    measure_channels<Acc, Arch>(at.count, K, plan_.k_stride, s_.channels);
+    written_keys<Acc> written[keys];
+    const auto turn = [&](int n, const Acc* rows, Acc* to) noexcept {
+      linalg::transpose<Arch>(at.count, K, linalg::panel<const Acc>{rows, plan_.k_stride}, linalg::panel<Acc>{to, turned});
+      written[n] = {to, s_.tile + n * K * simd::width<Acc, Arch>};
+    };
+    turn(0, s_.k, s_.turned);
+    if constexpr (Write == write::low_rank) turn(1, s_.b, s_.turned_b);
+    channel_scores<Acc, Arch, Write, Read, keys>(
+        at.count, K, s_.channels, R,
+        [&](index_t r) noexcept -> reader<Acc> {
+          if (r == R) return {Write == write::delta ? s_.k : s_.removal, s_.decayed_removal};
+          return {s_.q + r * query_panel(), s_.decayed_q + r * query_panel()};
+        },
+        written,
+        [&](index_t r, int n) noexcept -> Acc* {
+          if (r == R) return n == 0 ? s_.removal_scores : s_.a_b;
+          return (n == 0 ? s_.scores : s_.q_b) + r * score_panel();
+        },
+        {plan_.k_stride, turned, score_stride()});
+    if constexpr (Read == read::before) {
+      p_.hooks.load_bonus(p_.hooks.op, at.head, s_.u);
+      for (index_t r = 0; r < R; ++r) {
+        for (index_t i = 0; i < at.count; ++i) {
+          s_.scores[r * score_panel() + i * (score_stride() + 1)] =
+              bonus(s_.q + r * query_panel() + i * plan_.k_stride, s_.k + i * plan_.k_stride);
+        }
+      }
+    }
+  }
+
+  /// q·(u ⊙ k) of one token.
+  Acc bonus(const Acc* q, const Acc* k) const noexcept {
+    simd::batch<Acc, Arch> sum(Acc(0));
+    for (index_t at = 0; at < plan_.k_stride; at += simd::width<Acc, Arch>) {
+      sum = simd::fma(simd::load<Arch>(q + at) * simd::load<Arch>(s_.u + at), simd::load<Arch>(k + at), sum);
+    }
+    return simd::reduce_add(sum);
+  }
+
   void chunked(tokens at, bool last) noexcept {
-    const index_t panel = plan_.chunk * plan_.k_stride;
-    const index_t score_stride = padded<Acc>(plan_.chunk);
     chunk<Acc> c;
     c.tokens = at.count;
     c.key_dim = p_.n.key_dim;
@@ -238,40 +358,78 @@ class matrix_task {
     c.o = s_.o;
     c.v_stride = plan_.v_stride;
     c.decayed = s_.decayed;
-    c.score_stride = score_stride;
+    c.score_stride = score_stride();
     c.decays = s_.decays;
     c.state_stride = plan_.state_rows;
+    c.turned_k = s_.turned;
+    c.turned_b = s_.turned_b;
+    c.turned_stride = plan_.template turned<Acc>();
+    c.whole = s_.channels.whole;
+    c.removal = Decay == decay::per_key ? s_.decayed_removal : Write == write::delta ? s_.k : s_.removal;
+    c.b = s_.b;
+    c.removal_scores = s_.removal_scores;
+    c.solved = s_.solved;
+    c.a_b = s_.a_b;
+    c.w = s_.w;
+    c.beta = s_.beta;
+    c.beta_stride = p_.hooks.beta_per_value ? plan_.v_stride : 0;
+    const Acc* queries = Decay == decay::per_key ? s_.decayed_q : s_.q;
     for (index_t m = 0; m < count_; ++m) {
       if (m == 0 || group(m) != group(m - 1)) load_group(at, group(m));
       at.head = head(m);
       p_.hooks.load_v(p_.hooks.op, at, c.v, c.v_stride, c.decays.a, s_.room);
       if constexpr (Decay == decay::scalar) measure_segment<Acc, Arch>(c.tokens, c.decays);
+      if constexpr (Decay == decay::per_key) score_channels(at);
       c.state = state(m);
       c.fresh = fresh_[m];
+      if constexpr (Write == write::delta) {
+        p_.hooks.load_beta(p_.hooks.op, at, s_.beta, p_.hooks.beta_per_value ? plan_.v_stride : 1);
+        correct_values<Acc, Arch, Decay>(c);
+      }
+      if constexpr (Write == write::low_rank) recall_removals<Acc, Arch>(c);
       c.values = p_.hooks.values_ahead(p_.hooks.op, at);
       at.head = output_head(m, 0);
       c.outputs = p_.hooks.outputs_ahead(p_.hooks.op, at);
       for (index_t r = 0; r < plan_.queries && p_.outputs; ++r) {
-        c.q = s_.q + r * panel;
-        c.scores = s_.scores + r * plan_.chunk * score_stride;
-        read_chunk<Acc, Arch, Decay>(c);
-        if (p_.normalise) read_normaliser<Acc, Arch, Decay>(c, z(m), p_.bias, s_.denominator);
+        c.q = queries + r * query_panel();
+        c.scores = s_.scores + r * score_panel();
+        c.q_b = s_.q_b + (Write == write::low_rank ? r * score_panel() : 0);
+        read_chunk<Acc, Arch, Decay, Write>(c);
+        if constexpr (Write == write::additive) {
+          if (p_.normalise) read_normaliser<Acc, Arch, Decay>(c, z(m), p_.bias, s_.denominator);
+        }
         at.head = output_head(m, r);
         p_.hooks.store(p_.hooks.op, at, c.o, c.v_stride, p_.normalise ? s_.denominator : nullptr, s_.room);
       }
       if (last && !p_.states.wanted(p_.states.state, sequence_)) continue;
-      if (p_.normalise) write_normaliser<Acc, Arch, Decay>(c, z(m));
-      write_chunk<Acc, Arch, Decay>(c);
+      if constexpr (Write == write::additive) {
+        if (p_.normalise) write_normaliser<Acc, Arch, Decay>(c, z(m));
+      }
+      write_chunk<Acc, Arch, Decay, Write>(c);
       fresh_[m] = false;
     }
   }
 
-  /// Several query heads per state become several reads of each token: rows t·R + r, of which only r = 0 writes.
+  /// Several query heads per state become several reads of each token: rows t·R + r, of which one writes, the first, or
+  /// the last where a token reads before it writes.
+  static constexpr bool writes_last = Read == read::before;
+  index_t writer() const noexcept { return writes_last ? plan_.queries - 1 : 0; }
+  void interleave_keys(const tokens& at, Acc* rows, auto&& load) noexcept {
+    if (plan_.queries > 1) zero_rows(rows, plan_.k_stride, at.count * plan_.queries, plan_.k_stride);
+    load(rows + writer() * plan_.k_stride, plan_.queries * plan_.k_stride);
+  }
   void interleave_group(tokens at, index_t g) noexcept {
     const index_t R = plan_.queries;
     at.head = shared(p_.n.key_heads, g);
-    if (R > 1) zero_rows(s_.k, plan_.k_stride, at.count * R, plan_.k_stride);
-    p_.hooks.load_k(p_.hooks.op, at, s_.k, R * plan_.k_stride, s_.room);
+    interleave_keys(at, s_.k, [&](Acc* rows, index_t stride) noexcept {
+      p_.hooks.load_k(p_.hooks.op, at, rows, stride, s_.room);
+    });
+    if constexpr (Write == write::low_rank) {
+      if (R > 1) zero_rows(s_.b, plan_.k_stride, at.count * R, plan_.k_stride);
+      interleave_keys(at, s_.removal, [&](Acc* rows, index_t stride) noexcept {
+        p_.hooks.load_removal(p_.hooks.op, at, rows, s_.b + writer() * plan_.k_stride, stride);
+      });
+    }
     for (index_t r = 0; r < R; ++r) {
       at.head = query_head(r, g);
       p_.hooks.load_q(p_.hooks.op, at, s_.q + r * plan_.k_stride, R * plan_.k_stride, s_.room);
@@ -291,13 +449,21 @@ class matrix_task {
     w.v = s_.v;
     w.o = s_.o;
     w.v_stride = plan_.v_stride;
+    w.b = s_.b;
+    w.bonus = s_.bonus;
     for (index_t m = 0; m < count_; ++m) {
       if (m == 0 || group(m) != group(m - 1)) interleave_group(at, group(m));
       at.head = head(m);
-      if (R > 1) zero_rows(s_.v, plan_.v_stride, w.tokens, plan_.v_stride);
-      p_.hooks.load_v(p_.hooks.op, at, s_.v, R * plan_.v_stride, s_.decays.a, s_.room);
-      if constexpr (Decay == decay::scalar) {
-        w.decay = token_decays(at.count, R);
+      load_values(at);
+      if constexpr (Decay == decay::scalar) w.decay = token_decays(at.count, R);
+      if constexpr (Decay == decay::per_key) w.decay = channel_decays_of(at);
+      if constexpr (Write == write::delta) prepare_delta(w, at);
+      if constexpr (Write == write::low_rank) w.removal = s_.removal;
+      if constexpr (Read == read::before) {
+        p_.hooks.load_bonus(p_.hooks.op, at.head, s_.u);
+        for (index_t i = 0; i < w.tokens; ++i) {
+          s_.bonus[i] = bonus(s_.q + i * plan_.k_stride, s_.k + (i / R * R + writer()) * plan_.k_stride);
+        }
       }
       if (p_.in_place) {
         step(w, m, first);
@@ -305,7 +471,7 @@ class matrix_task {
         if (p_.normalise) sweep_normaliser<Acc, Arch>(w, z(m), p_.bias, s_.denominators);
         w.from = w.to = state(m);
         w.from_stride = w.to_stride = plan_.state_rows;
-        sweep_k_first<Acc, Arch, Decay>(w);
+        sweep_k_first<Acc, Arch, Decay, Write, Read>(w);
       }
       for (index_t r = 0; r < R && p_.outputs; ++r) {
         at.head = output_head(m, r);
@@ -316,14 +482,61 @@ class matrix_task {
     }
   }
 
+  /// v, and the scalar log decays. The rows that only read have no v, but where a token's bonus reads it.
+  void load_values(const tokens& at) noexcept {
+    const index_t R = plan_.queries;
+    if (R > 1) zero_rows(s_.v, plan_.v_stride, at.count * R, plan_.v_stride);
+    p_.hooks.load_v(p_.hooks.op, at, s_.v + writer() * plan_.v_stride, R * plan_.v_stride, s_.decays.a, s_.room);
+    if constexpr (Read == read::before) {
+      for (index_t i = 0; i < at.count * R; ++i) {
+        const Acc* from = s_.v + (i / R * R + writer()) * plan_.v_stride;
+        if (i % R != writer()) std::copy(from, from + plan_.v_stride, s_.v + i * plan_.v_stride);
+      }
+    }
+  }
+
   /// exp(g) per row of a sweep; the further reads of a token decay nothing.
   const Acc* token_decays(index_t count, index_t R) noexcept {
     constexpr index_t W = simd::width<Acc, Arch>;
     Acc* a = s_.decays.a;
     for (index_t i = 0; i < count; i += W) simd::store(a + i, simd::exp(simd::load<Arch>(a + i)));
     if (R == 1) return a;
-    for (index_t i = 0; i < count * R; ++i) s_.decays.to_end[i] = i % R == 0 ? a[i / R] : Acc(1);
+    for (index_t i = 0; i < count * R; ++i) s_.decays.to_end[i] = i % R == writer() ? a[i / R] : Acc(1);
     return s_.decays.to_end;
+  }
+  const Acc* channel_decays_of(const tokens& at) noexcept {
+    Acc* a = s_.channels.a;
+    interleave_keys(at, a, [&](Acc* rows, index_t stride) noexcept {
+      p_.hooks.load_gates(p_.hooks.op, at, rows, stride);
+    });
+    change_rows(a, plan_.k_stride, at.count * plan_.queries, p_.n.key_dim,
+                [](index_t, index_t, auto g) noexcept { return simd::exp(g); });
+    return a;
+  }
+
+  /// β, and what a token recalls: (D_t S)ᵀ k_t = Sᵀ (D_t k_t).
+  void prepare_delta(sweep<Acc>& w, const tokens& at) noexcept {
+    const index_t R = plan_.queries;
+    const index_t stride = p_.hooks.beta_per_value ? plan_.v_stride : 1;
+    if (R > 1) zero_rows(s_.beta, stride, at.count * R, stride);
+    p_.hooks.load_beta(p_.hooks.op, at, s_.beta + writer() * stride, R * stride);
+    w.beta = s_.beta;
+    w.beta_stride = p_.hooks.beta_per_value ? plan_.v_stride : 0;
+    w.removal = s_.k;
+    if constexpr (Decay == decay::none) return;
+    w.removal = s_.removal;
+    for (index_t i = 0; i < w.tokens; ++i) {
+      for (index_t j = 0; j < plan_.k_stride; j += simd::width<Acc, Arch>) {
+        const index_t to = i * plan_.k_stride + j;
+        simd::batch<Acc, Arch> a;
+        if constexpr (Decay == decay::per_key) {
+          a = simd::load<Arch>(w.decay + to);
+        } else {
+          a = simd::batch<Acc, Arch>(w.decay[i]);
+        }
+        simd::store(s_.removal + to, a * simd::load<Arch>(s_.k + to));
+      }
+    }
   }
 
   /// The caller's own state, swept where it lies; what cannot be is worked on in scratch.
@@ -356,14 +569,14 @@ class matrix_task {
         zero_rows(w.to, w.to_stride, k_first ? p_.n.key_dim : p_.n.value_dim, k_first ? p_.n.value_dim : p_.n.key_dim);
       }
       if (k_first) {
-        sweep_k_first<Acc, Arch, Decay>(w);
+        sweep_k_first<Acc, Arch, Decay, Write, Read>(w);
       } else {
-        sweep_v_first<Acc, Arch, Decay>(w);
+        sweep_v_first<Acc, Arch, Decay, Write, Read>(w);
       }
     } else {
       w.from = w.to = S;
       w.from_stride = w.to_stride = plan_.state_rows;
-      sweep_k_first<Acc, Arch, Decay>(w);
+      sweep_k_first<Acc, Arch, Decay, Write, Read>(w);
     }
     if (p_.normalise || !native) {
       p_.states.save(p_.states.state, sequence_, h, native ? nullptr : S, plan_.state_rows, Z);
@@ -387,7 +600,7 @@ struct matrix_binding {
 
   template <class Acc>
   matrix_hooks<Acc> hooks() const noexcept {
-    return {
+    matrix_hooks<Acc> all{
         this,
         [](const void* self, const tokens& at, Acc* q, index_t stride, Acc* room) noexcept {
           static_cast<const matrix_binding*>(self)->op->load_q(at, q, stride, room);
@@ -408,6 +621,28 @@ struct matrix_binding {
           const auto* bound = static_cast<const matrix_binding*>(self);
           bound->op->store(at, rows, stride, denominator, room, *bound->o);
         }};
+    if constexpr (Op::decays == decay::per_key) {
+      all.load_gates = [](const void* self, const tokens& at, Acc* g, index_t stride) noexcept {
+        static_cast<const matrix_binding*>(self)->op->load_gates(at, g, stride);
+      };
+    }
+    if constexpr (Op::writes == write::delta) {
+      all.load_beta = [](const void* self, const tokens& at, Acc* beta, index_t stride) noexcept {
+        static_cast<const matrix_binding*>(self)->op->load_beta(at, beta, stride);
+      };
+      all.beta_per_value = op->beta_per_value();
+    }
+    if constexpr (Op::writes == write::low_rank) {
+      all.load_removal = [](const void* self, const tokens& at, Acc* a, Acc* b, index_t stride) noexcept {
+        static_cast<const matrix_binding*>(self)->op->load_removal(at, a, b, stride);
+      };
+    }
+    if constexpr (Op::reads == read::before) {
+      all.load_bonus = [](const void* self, index_t head, Acc* u) noexcept {
+        static_cast<const matrix_binding*>(self)->op->load_bonus(head, u);
+      };
+    }
+    return all;
   }
 };
 
@@ -544,6 +779,7 @@ matrix_problem<Acc> describe(const matrix_binding<Op>& bound, const State& st, f
   const Op& op = *bound.op;
   matrix_problem<Acc> p{};
   p.n = op.extents();
+  p.policies = {Op::decays, Op::writes, Op::reads};
   p.hooks = bound.template hooks<Acc>();
   p.states = state_access<Acc, State>::hooks(st);
   p.offsets = op.offsets;
@@ -612,7 +848,7 @@ void run_matrix(const Op& op, const State& st, const view<typename Op::scalar, 4
     in_place = choose && brief(n.length, st);
     // A state of 16 KiB without a decay stays in the first-level cache under two multiply-adds per element and token,
     // which no chunk improves on (K = V = 64: 1.05 to 1.18 times as fast); the triangle of a short sequence does.
-    const bool small = Op::decays == decay::none &&
+    const bool small = Op::decays == decay::none && Op::writes == write::additive &&
                        n.key_dim * n.value_dim * static_cast<index_t>(sizeof(Acc)) <= 16384 && how.chunk == 0 &&
                        (st.initial.present() || !one_triangle(n, n.length, 32, false, st.final.present()));
     shape_of_run = !choose ? how.form : in_place || small ? form::recurrent : form::chunked;
@@ -632,7 +868,7 @@ void run_matrix(const Op& op, const State& st, const view<typename Op::scalar, 4
 
 template <class Op, class State>
 status check_matrix(const Op& op, const State& st, const view<typename Op::scalar, 4>& o, const options& how) noexcept {
-  core::checker ask(Op::name);
+  core::checker ask(op.name);
   ask.chunk(how);
   const bool left = with_left_product<Op> && how.form == form::left;
   if (ask && !left && how.form != form::automatic && how.form != form::recurrent && how.form != form::chunked) {
@@ -700,11 +936,37 @@ struct matrix_engine {
   }
 };
 
+/// The same for an operator that is a choice of operands: they take its place, so that everything behind the door is
+/// compiled once for all of them.
+struct operands_engine : matrix_engine {
+  template <class Op, class State>
+  static status check(const Op& op, const State& st, const output<Op>& o, const options& how) noexcept {
+    if constexpr (requires(core::checker& ask) { op.check_own(ask); }) {
+      core::checker ask(Op::name);
+      op.check_own(ask);
+      if (!ask) return ask.result();
+    }
+    return check_matrix(op.operands(), st, o, how);
+  }
+  template <class Op>
+  static std::size_t bytes(const Op& op, const options& how) noexcept {
+    return matrix_engine::bytes(op.operands(), how);
+  }
+  template <verb Verb, class Op, class State>
+  static void run(const Op& op, const State& st, const output<Op>& o, const options& how, context& ctx) {
+    run_matrix<Verb>(op.operands(), st, o, how, ctx);
+  }
+};
+
 }  // namespace detail
 
 template <matrix_operator Op>
 struct engine_of<Op> {
   using type = detail::matrix_engine;
+};
+template <operator_of_operands Op>
+struct engine_of<Op> {
+  using type = detail::operands_engine;
 };
 
 }  // namespace OGIVE_ABI

@@ -60,14 +60,7 @@ struct linear_attention {
     ask.given("q", q).given("k", k).given("v", v);
     ask.extents("k", k, {b, l, -1, d}, "[B, L, Hk, D], B, L and D as q");
     ask.extents("v", v, {b, l, -1, -1}, "[B, L, H, V], B and L as q");
-    ask.divides("Hk (heads of k)", k.extent(2), "H (heads of v)", v.extent(2));
-    if (q.extent(2) <= v.extent(2)) {
-      ask.divides("Hq (heads of q)", q.extent(2), "H (heads of v)", v.extent(2));
-      const index_t few = std::min(q.extent(2), k.extent(2)), many = std::max(q.extent(2), k.extent(2));
-      ask.divides("the smaller of Hq and Hk", few, "the larger", many);
-    } else {
-      ask.divides("H (heads of v)", v.extent(2), "Hq (heads of q)", q.extent(2));
-    }
+    detail::check_heads(ask, q.extent(2), k.extent(2), v.extent(2));
     ask.extents("key_mask", key_mask, {b, l}, "[B, L] as q");
     if (const status fits = check_map(map, q.extents(), side::query); ask && !fits) {
       ask.refuse("map", fits.code()) << fits.text();
