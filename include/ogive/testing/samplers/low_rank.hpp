@@ -8,8 +8,8 @@
 
 namespace ogive::testing {
 
-/// Removals short enough that a hundred of them in a row do not explode: ‖a‖‖b‖ is 1/12 on average.
-inline double removal_size(const matrix_sizes& n) { return 0.5 / std::sqrt(static_cast<double>(n.K)); }
+/// Removals short enough that a hundred of them in a row do not explode: ‖a‖‖b‖ is 0.03 on average.
+inline double removal_size(const matrix_sizes& n) { return 0.3 / std::sqrt(static_cast<double>(n.K)); }
 
 template <storage T>
 struct sampler<rwkv7<T>> : correcting_sampler<rwkv7<T>> {

@@ -203,6 +203,8 @@ struct sampler<carried_errors<Op>> {
 /// Operators whose writes depend on their state.
 template <class Op>
 struct correcting_sampler : matrix_state_sampler<Op> {
+  static constexpr bool corrects = true;  // a write depends on what was read
+
   static carried_errors<Op> absolute(const Op& x, memory&) { return {x}; }
   /// Of one token: a dot product over the state for q, k and their norms, the tokens of a chunk, a few for its decay.
   static index_t roundings(const Op& x) {
