@@ -55,5 +55,9 @@ struct delta_rule {
   }
 };
 
+/// The same operator under its older name.
+template <storage T>
+using fast_weights = delta_rule<T>;
+
 }  // namespace OGIVE_ABI
 }  // namespace ogive
