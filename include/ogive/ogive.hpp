@@ -20,6 +20,7 @@
 #include <ogive/ops/linear_attention.hpp>
 #include <ogive/ops/noncausal_linear_attention.hpp>
 #include <ogive/ops/retention.hpp>
+#include <ogive/ops/rwkv4.hpp>
 #include <ogive/ops/rwkv5.hpp>
 #include <ogive/ops/rwkv6.hpp>
 #include <ogive/ops/rwkv7.hpp>

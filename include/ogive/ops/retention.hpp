@@ -34,7 +34,7 @@ struct retention {
   using default_state = state<accum>;
 
   void check_own(core::checker& ask) const noexcept {
-    ask.extents("log_gamma", log_gamma, {v.extent(2)}, "[H], H as v");
+    ask.given("v", v).given("log_gamma", log_gamma).extents("log_gamma", log_gamma, {v.extent(2)}, "[H], H as v");
   }
 
   matrix_operands<T, decay::scalar> operands() const noexcept {

@@ -34,6 +34,7 @@ struct rwkv5 {
   using default_state = state<accum>;
 
   void check_own(core::checker& ask) const noexcept {
+    ask.given("r", r).given("v", v).given("w", w);
     ask.extents("w", w, {v.extent(2), r.extent(3)}, "[H, K], H as v, K as r");
   }
 

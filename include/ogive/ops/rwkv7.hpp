@@ -35,7 +35,7 @@ struct rwkv7 {
   using default_state = state<accum>;
 
   void check_own(core::checker& ask) const noexcept {
-    ask.given("a", a).extents("a", a, k.extents(), "[B, L, Hk, K] as k");
+    ask.given("k", k).given("a", a).extents("a", a, k.extents(), "[B, L, Hk, K] as k");
   }
 
   matrix_operands<T, decay::per_key, write::low_rank> operands() const noexcept {

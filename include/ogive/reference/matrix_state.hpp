@@ -23,12 +23,20 @@
 namespace ogive::reference {
 
 template <class Op>
-concept matrix_state_fields = requires(const Op& op) {
-  op.v, op.scale, op.lengths, op.offsets, op.head_map;
+concept decay_fields = requires(const Op& op) {
+  op.log_gamma;
 }
-&&(
-    requires(const Op& op) { op.log_gamma; } || requires(const Op& op) { op.g; } || requires(const Op& op) { op.w; } ||
-    requires(const Op& op) { op.beta; } || requires(const Op& op) { op.a, op.b; });
+|| requires(const Op& op) { op.g; }
+|| requires(const Op& op) { op.w; };
+template <class Op>
+concept correction_fields = requires(const Op& op) {
+  op.beta;
+}
+|| requires(const Op& op) { op.a, op.b; };
+template <class Op>
+concept matrix_state_fields = (decay_fields<Op> || correction_fields<Op>)&&requires(const Op& op) {
+  op.v, op.scale, op.lengths, op.offsets, op.head_map;
+};
 
 namespace detail {
 
