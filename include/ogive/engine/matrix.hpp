@@ -303,7 +303,7 @@ class matrix_task {
   }
 
   /// The scores of one head under its decays per key channel.
-  void score_channels(const tokens& at) noexcept {
+  void score_channels(const tokens& at, lines_ahead& ahead) noexcept {
     constexpr int keys = Write == write::low_rank ? 2 : 1;
     const index_t K = p_.n.key_dim, R = plan_.queries, turned = plan_.template turned<Acc>();
     p_.hooks.load_gates(p_.hooks.op, at, s_.channels.a, plan_.k_stride);
@@ -326,7 +326,7 @@ class matrix_task {
           if (r == R) return n == 0 ? s_.removal_scores : s_.a_b;
           return (n == 0 ? s_.scores : s_.q_b) + r * score_panel();
         },
-        {plan_.k_stride, turned, score_stride()});
+        {plan_.k_stride, turned, score_stride()}, ahead);
     if constexpr (Read == read::before) {
       p_.hooks.load_bonus(p_.hooks.op, at.head, s_.u);
       for (index_t r = 0; r < R; ++r) {
@@ -345,6 +345,23 @@ class matrix_task {
       sum = simd::fma(simd::load<Arch>(q + at) * simd::load<Arch>(s_.u + at), simd::load<Arch>(k + at), sum);
     }
     return simd::reduce_add(sum);
+  }
+
+  /// What the next chunk will want of member m.
+  lines_ahead rows_of_next(tokens at, index_t m) const noexcept {
+    lines_ahead lines;
+    const auto add = [&](operand which, index_t head) noexcept {
+      at.head = head;
+      p_.hooks.ahead(p_.hooks.op, which, at, lines);
+    };
+    const index_t g = group(m);
+    add(operand::value, at.head);
+    if (m == 0 || g != group(m - 1)) {
+      add(operand::key, shared(p_.n.key_heads, g));
+      for (index_t r = 0; r < plan_.queries; ++r) add(operand::query, query_head(r, g));
+    }
+    for (index_t r = 0; r < plan_.queries; ++r) add(operand::output, output_head(m, r));
+    return lines;
   }
 
   void chunked(tokens at, bool last) noexcept {
@@ -378,8 +395,9 @@ class matrix_task {
       if (m == 0 || group(m) != group(m - 1)) load_group(at, group(m));
       at.head = head(m);
       p_.hooks.load_v(p_.hooks.op, at, c.v, c.v_stride, c.decays.a, s_.room);
+      c.ahead = rows_of_next(at, m);
       if constexpr (Decay == decay::scalar) measure_segment<Acc, Arch>(c.tokens, c.decays);
-      if constexpr (Decay == decay::per_key) score_channels(at);
+      if constexpr (Decay == decay::per_key) score_channels(at, c.ahead);
       c.state = state(m);
       c.fresh = fresh_[m];
       if constexpr (Write == write::delta) {
@@ -387,9 +405,6 @@ class matrix_task {
         correct_values<Acc, Arch, Decay>(c);
       }
       if constexpr (Write == write::low_rank) recall_removals<Acc, Arch>(c);
-      c.values = p_.hooks.values_ahead(p_.hooks.op, at);
-      at.head = output_head(m, 0);
-      c.outputs = p_.hooks.outputs_ahead(p_.hooks.op, at);
       for (index_t r = 0; r < plan_.queries && p_.outputs; ++r) {
         c.q = queries + r * query_panel();
         c.scores = s_.scores + r * score_panel();
@@ -455,6 +470,8 @@ class matrix_task {
       if (m == 0 || group(m) != group(m - 1)) interleave_group(at, group(m));
       at.head = head(m);
       load_values(at);
+      lines_ahead ahead = rows_of_next(at, m);
+      w.ahead = &ahead;
       if constexpr (Decay == decay::scalar) w.decay = token_decays(at.count, R);
       if constexpr (Decay == decay::per_key) w.decay = channel_decays_of(at);
       if constexpr (Write == write::delta) prepare_delta(w, at);
@@ -611,11 +628,13 @@ struct matrix_binding {
         [](const void* self, const tokens& at, Acc* v, index_t stride, Acc* log_decay, Acc* room) noexcept {
           static_cast<const matrix_binding*>(self)->op->load_v(at, v, stride, log_decay, room);
         },
-        [](const void* self, const tokens& at) noexcept {
-          return ahead_of(static_cast<const matrix_binding*>(self)->op->value_rows(), at);
-        },
-        [](const void* self, const tokens& at) noexcept {
-          return ahead_of(*static_cast<const matrix_binding*>(self)->o, at);
+        [](const void* self, operand which, const tokens& at, lines_ahead& lines) noexcept {
+          const auto* bound = static_cast<const matrix_binding*>(self);
+          if (which == operand::output) {
+            lines.add(ahead_of(*bound->o, at));
+          } else {
+            bound->op->ahead(which, at, lines);
+          }
         },
         [](const void* self, const tokens& at, Acc* rows, index_t stride, const Acc* denominator, Acc* room) noexcept {
           const auto* bound = static_cast<const matrix_binding*>(self);

@@ -92,8 +92,15 @@ struct matrix_operands {
     ask.apart("o", o, names.b, b).apart("o", o, names.a, b_times);
   }
 
-  /// Where v comes from, for the rows to ask for early.
-  const view<const T, 4>& value_rows() const noexcept { return v; }
+  /// Rows to ask for early.
+  void ahead(operand which, const tokens& at, detail::lines_ahead& lines) const noexcept {
+    const auto add = [&](const auto& x) noexcept {
+      if (x.present()) lines.add(detail::ahead_of(x, at));
+    };
+    if (which == operand::query) add(q);
+    if (which == operand::value) add(v), add(gates);
+    if (which == operand::key) add(k), add(a), add(b), add(b_times);
+  }
   bool beta_per_value() const noexcept { return beta.extent(3) > 1; }
 
   template <class Acc>

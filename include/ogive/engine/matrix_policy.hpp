@@ -39,6 +39,9 @@ struct matrix_extents {
   index_t input_dim = 0;  // elements of a row before the operator's own map: loads of q and k get room for a chunk
 };
 
+/// Whose rows of the next chunk to ask for early.
+enum class operand { query, key, value, output };
+
 /// Panels are rows of `stride` elements, one per token. A load fills `at.count` rows, zeros where a token is padding
 /// or masked, and may work in `room`, a panel for rows before a map; `load_v` also gives the scalar log decays. `store`
 /// drains o; `denominator` holds φ(q)·z per token when the operator asked for a normaliser, else it is null. The last
@@ -50,8 +53,7 @@ struct matrix_hooks {
   void (*load_q)(const void* op, const tokens& at, Acc* q, index_t stride, Acc* room) noexcept;
   void (*load_k)(const void* op, const tokens& at, Acc* k, index_t stride, Acc* room) noexcept;
   void (*load_v)(const void* op, const tokens& at, Acc* v, index_t stride, Acc* log_decay, Acc* room) noexcept;
-  detail::rows_ahead (*values_ahead)(const void* op, const tokens& at) noexcept;
-  detail::rows_ahead (*outputs_ahead)(const void* op, const tokens& at) noexcept;
+  void (*ahead)(const void* op, operand which, const tokens& at, detail::lines_ahead& lines) noexcept;
   void (*store)(const void* op, const tokens& at, Acc* o, index_t stride, const Acc* denominator, Acc* room) noexcept;
   void (*load_gates)(const void* op, const tokens& at, Acc* g, index_t stride) noexcept = nullptr;
   void (*load_beta)(const void* op, const tokens& at, Acc* beta, index_t stride) noexcept = nullptr;
@@ -63,7 +65,7 @@ struct matrix_hooks {
 /// An operator of the matrix engine: an aggregate of views with its letters, and below them
 /// - `scalar` (the tensors' type), `default_state`, `name`, the policies `decays`, `writes`, `reads`;
 /// - `extents()`, `sequences()`, `check_fields(checker&)`;
-/// - load_q, load_k, load_v and store for both accumulators and value_rows(), members that a binding turns into hooks,
+/// - load_q, load_k, load_v and store for both accumulators, and ahead(which, at, lines), members that a binding turns into hooks,
 ///   and load_gates, load_beta, load_removal and load_bonus where the policies want them.
 template <class Op>
 concept matrix_operator = requires(const Op& op) {

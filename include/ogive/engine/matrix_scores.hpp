@@ -75,8 +75,8 @@ struct score_strides {
 /// leaves, decayed to its end, goes to y.tile.
 template <class Acc, class Arch, read First, read Second, int Readers>
 OGIVE_NOINLINE void tile_scores(index_t first, index_t rows, index_t key_dim, const Acc* a, const Acc* const* x,
-                                const written_keys<Acc>& y, Acc* const* scores,
-                                const score_strides<Acc>& stride) noexcept {
+                                const written_keys<Acc>& y, Acc* const* scores, const score_strides<Acc>& stride,
+                                lines_ahead& ahead) noexcept {
   using vector = simd::batch<Acc, Arch>;
   constexpr index_t W = simd::width<Acc, Arch>;
   constexpr int together = 4;
@@ -91,6 +91,7 @@ OGIVE_NOINLINE void tile_scores(index_t first, index_t rows, index_t key_dim, co
     const Acc* x0 = x[0] + row;
     const Acc* x1 = Readers > 1 ? x[Readers - 1] + row : x0;
     for (index_t at = 0; at < key_dim; ++at) {
+      if (at % 4 == 0) ahead.ask();
       const vector fresh = simd::load<Arch>(y.turned + at * stride.turned + first);
       vector w = fresh;
       if (i > 0) w = simd::load<Arch>(y.tile + at * W);
@@ -172,7 +173,7 @@ OGIVE_NOINLINE void carry_keys(index_t first, index_t key_dim, const Acc* by, co
 template <class Acc, class Arch, write Write, read Read, int Keys, class Readers, class Scores>
 void channel_scores(index_t count, index_t key_dim, channel_decays<Acc>& d, index_t queries, const Readers& readers,
                     const written_keys<Acc> (&keys)[Keys], const Scores& scores,
-                    const score_strides<Acc>& stride) noexcept {
+                    const score_strides<Acc>& stride, lines_ahead& ahead) noexcept {
   constexpr index_t W = simd::width<Acc, Arch>;
   constexpr bool removes = Write != write::additive;
   constexpr read removal = Write == write::low_rank ? read::before : read::after;
@@ -183,13 +184,13 @@ void channel_scores(index_t count, index_t key_dim, channel_decays<Acc>& d, inde
       if constexpr (removes) {
         const Acc* const x[] = {readers(0).x, readers(queries).x};
         Acc* const to[] = {scores(0, n), scores(queries, n)};
-        tile_scores<Acc, Arch, Read, removal, 2>(first, rows, key_dim, d.a, x, keys[n], to, stride);
+        tile_scores<Acc, Arch, Read, removal, 2>(first, rows, key_dim, d.a, x, keys[n], to, stride, ahead);
         done = 1;
       }
       for (; done < queries; ++done) {
         const Acc* const x[] = {readers(done).x};
         Acc* const to[] = {scores(done, n)};
-        tile_scores<Acc, Arch, Read, Read, 1>(first, rows, key_dim, d.a, x, keys[n], to, stride);
+        tile_scores<Acc, Arch, Read, Read, 1>(first, rows, key_dim, d.a, x, keys[n], to, stride, ahead);
       }
     }
     run_products<Acc, Arch>(first, rows, key_dim, d.a, stride.rows);

@@ -33,11 +33,12 @@ struct sweep {
   const Acc* beta = nullptr;     // one per token, or, with a stride, rows of V
   index_t beta_stride = 0;
   const Acc* bonus = nullptr;  // q_t·(u ⊙ k_t), one per token
+  lines_ahead* ahead = nullptr;
 };
 
 /// p + offset where the policies have this operand.
 template <bool Used, class Acc>
-OGIVE_INLINE const Acc* operand(const Acc* p, index_t offset) noexcept {
+OGIVE_INLINE const Acc* where_used(const Acc* p, index_t offset) noexcept {
   return Used ? p + offset : nullptr;
 }
 
@@ -104,7 +105,7 @@ OGIVE_INLINE void sweep_block(const sweep<Acc>& w, index_t t, index_t column, co
   vector a[Tokens];
   const Acc* q = w.q + t * w.q_stride;
   const Acc* k = w.k + t * w.k_stride;
-  const Acc* per_key = operand<Decay == decay::per_key>(w.decay, t * w.k_stride);
+  const Acc* per_key = where_used<Decay == decay::per_key>(w.decay, t * w.k_stride);
   unroll<Tokens * Vectors>([&](auto i) __attribute__((always_inline)) {
     v[i] = simd::load<Arch>(w.v + (t + i / Vectors) * w.v_stride + column + (i % Vectors) * W);
     if constexpr (Read == read::before) {
@@ -120,6 +121,7 @@ OGIVE_INLINE void sweep_block(const sweep<Acc>& w, index_t t, index_t column, co
   Acc* out = w.to + column;
   for (index_t row = 0; row < w.key_dim; ++row) {
     vector s[Vectors];
+    if (Tokens > 1) w.ahead->ask();
     columns.load(in, s);
     unroll<Tokens>([&](auto i) __attribute__((always_inline)) {
       const vector k_i(k[i * w.k_stride + row]);
@@ -188,14 +190,15 @@ OGIVE_INLINE void sweep_removal(const sweep<Acc>& w, index_t column, const simd:
     });
     const Acc* q = w.q + t * w.q_stride;
     const Acc* k = w.k + t * w.k_stride;
-    const Acc* b = operand<Write == write::low_rank>(w.b, t * w.k_stride);
-    const Acc* per_key = operand<Decay == decay::per_key>(w.decay, t * w.k_stride);
-    const Acc* removal = operand<!last>(w.removal, (t + 1) * w.k_stride);
+    const Acc* b = where_used<Write == write::low_rank>(w.b, t * w.k_stride);
+    const Acc* per_key = where_used<Decay == decay::per_key>(w.decay, t * w.k_stride);
+    const Acc* removal = where_used<!last>(w.removal, (t + 1) * w.k_stride);
     vector a(Decay == decay::scalar ? w.decay[t] : Acc(1));
     const Acc* read = from + column;
     Acc* out = w.to + column;
     for (index_t row = 0; row < w.key_dim; ++row) {
       vector s[Vectors];
+      if (!last && row % 4 == 0) w.ahead->ask();
       columns.load(read, s);
       const vector k_at(k[row]);
       const vector q_at(q[row]);
@@ -268,9 +271,9 @@ OGIVE_INLINE void sweep_rows(const sweep<Acc>& w, index_t t, index_t value, cons
   const Acc* v = w.v + t * w.v_stride + value;
   const Acc* q = w.q + t * w.q_stride;
   const Acc* k = w.k + t * w.k_stride;
-  const Acc* b = operand<Write == write::low_rank>(w.b, t * w.k_stride);
-  const Acc* per_key = operand<Decay == decay::per_key>(w.decay, t * w.k_stride);
-  const Acc* removal = operand<Write != write::additive>(w.removal, t * w.k_stride);
+  const Acc* b = where_used<Write == write::low_rank>(w.b, t * w.k_stride);
+  const Acc* per_key = where_used<Decay == decay::per_key>(w.decay, t * w.k_stride);
+  const Acc* removal = where_used<Write != write::additive>(w.removal, t * w.k_stride);
   const vector a_all(Decay == decay::scalar ? w.decay[t] : Acc(1));
   const index_t whole = w.key_dim / W * W;
   const simd::lanes<Acc, Arch> tail(w.key_dim - whole);

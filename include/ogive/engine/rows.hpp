@@ -114,8 +114,9 @@ class rows_ahead {
     lines_ = left_ = (x.extent(1) + line - 1) / line;
   }
 
+  OGIVE_INLINE bool done() const noexcept { return rows_ <= 0; }
   OGIVE_INLINE void ask() noexcept {
-    if (rows_ <= 0) return;
+    if (done()) return;
     __builtin_prefetch(at_, 0, 2);
     at_ += 64;
     if (--left_ == 0) {
@@ -132,6 +133,28 @@ class rows_ahead {
   index_t lines_ = 0;
   index_t left_ = 0;
   index_t rows_ = 0;
+};
+
+/// Several of them, one after the other.
+class lines_ahead {
+ public:
+  void add(const rows_ahead& rows) noexcept {
+    if (count_ < most) lists_[count_++] = rows;
+  }
+  OGIVE_INLINE void ask() noexcept {
+    if (at_ == count_) return;
+    if (lists_[at_].done()) {
+      ++at_;
+      return;
+    }
+    lists_[at_].ask();
+  }
+
+ private:
+  static constexpr int most = 16;
+  rows_ahead lists_[most];
+  int count_ = 0;
+  int at_ = 0;
 };
 
 /// The rows of x that follow the ones that `at` names, as far as there are any.

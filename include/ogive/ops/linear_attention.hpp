@@ -73,8 +73,10 @@ struct linear_attention {
     ask.apart("o", o, "q", q).apart("o", o, "k", k).apart("o", o, "v", v);
   }
 
-  /// Where v comes from, for the rows to ask for early.
-  const view<const T, 4>& value_rows() const noexcept { return v; }
+  /// Rows to ask for early.
+  void ahead(operand which, const tokens& at, detail::lines_ahead& lines) const noexcept {
+    lines.add(detail::ahead_of(which == operand::query ? q : which == operand::key ? k : v, at));
+  }
 
   template <class Acc>
   void load_q(tokens at, Acc* panel, index_t stride, Acc* room) const noexcept {

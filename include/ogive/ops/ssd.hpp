@@ -70,8 +70,10 @@ struct ssd {
     ask.apart("y", y, "x", x).apart("y", y, "B", B).apart("y", y, "C", C).apart("y", y, "z", z).apart("y", y, "dt", dt);
   }
 
-  /// Where v comes from, for the rows to ask for early.
-  const view<const T, 4>& value_rows() const noexcept { return x; }
+  /// Rows to ask for early.
+  void ahead(operand which, const tokens& at, detail::lines_ahead& lines) const noexcept {
+    lines.add(detail::ahead_of(which == operand::query ? C : which == operand::key ? B : x, at));
+  }
 
   template <class Acc>
   void load_q(const tokens& at, Acc* q, index_t stride, Acc*) const noexcept {
