@@ -1,8 +1,7 @@
 // Identities between operators with a matrix state: where two of them are one, they give the same.
-#include <ogive/ops/linear_attention.hpp>
-#include <ogive/ops/ssd.hpp>
 #include <ogive/testing/samplers/delta_rules.hpp>
 #include <ogive/testing/samplers/gated.hpp>
+#include <ogive/testing/samplers/linear_attention.hpp>
 #include <ogive/testing/samplers/low_rank.hpp>
 #include <ogive/testing/samplers/ssd.hpp>
 #include <ogive/testing/trials.hpp>
@@ -182,6 +181,7 @@ TEMPLATE_TEST_CASE("simple GLA is SSD in other letters", "", float, double) {
     op.z = {};
     op.dt_bias = {};
     op.dt_softplus = false;
+    op.dt = testing::absolute(x.room, op.dt);
     op.dt_min = 0;
     op.dt_max = std::numeric_limits<TestType>::infinity();
     const index_t H = op.x.extent(2), P = op.x.extent(3);
