@@ -10,6 +10,7 @@
 
 #include <ogive/engine/matrix.hpp>
 #include <ogive/engine/product_binding.hpp>
+#include <ogive/maps/polynomial.hpp>
 
 #include <cmath>
 #include <optional>
@@ -126,6 +127,14 @@ struct linear_attention {
     return {normalise, scale ? static_cast<Acc>(*scale) : Acc(1) / root, static_cast<Acc>(eps), eps_at};
   }
 };
+
+/// Based, scores 1 + t + t²/2, and ReBased, scores t² of normalised rows, t = s q·k with the map's own s. Models divide
+/// by the sum of scores with ε = 1e-6, or not at all: then `.normalise = false, .scale = 1`.
+/// Arora et al., arXiv:2402.18668. Aksenov et al., arXiv:2402.10644.
+template <storage T>
+using based = linear_attention<T, maps::taylor>;
+template <storage T>
+using rebased = linear_attention<T, maps::rebased<accum_t<T>>>;
 
 }  // namespace OGIVE_ABI
 }  // namespace ogive
