@@ -45,11 +45,8 @@ void run(benchmark::State& state, int workers, double flops, const Call& call) {
   call(threads);
   const double alone = workers > 1 ? bench::least_seconds([&] { call(serial); }) : 0;
   const double together = workers > 1 ? bench::least_seconds([&] { call(threads); }) : 1;
-  for (auto _ : state) {
-    call(threads);
-    benchmark::ClobberMemory();
-  }
-  bench::report_limit(state, flops / (bench::fma_peak<T>() * workers));
+  const double seconds = bench::iterate(state, workers, [&] { call(threads); });
+  bench::report_limit(state, seconds, flops / (bench::fma_peak<T>() * workers));
   if (workers > 1) state.counters["speedup"] = alone / together;
 }
 
@@ -77,12 +74,9 @@ void decode(benchmark::State& state) {
   const index_t H = state.range(0), group = state.range(1), n = state.range(2), d = state.range(3);
   operands<T> x(1, n, H * group, H, d);
   const softmax_attention<T> op{.q = x.q, .k = x.k, .v = x.v, .causal = true, .position = n - 1};
-  for (auto _ : state) {
-    forward(op, x.o);
-    benchmark::ClobberMemory();
-  }
+  const double seconds = bench::iterate(state, 1, [&] { forward(op, x.o); });
   const index_t bytes = 2 * n * H * d * static_cast<index_t>(sizeof(T));
-  bench::report_limit(state, static_cast<double>(bytes) / bench::read_bandwidth(bytes));
+  bench::report_limit(state, seconds, static_cast<double>(bytes) / bench::read_bandwidth(bytes));
   state.SetBytesProcessed(static_cast<int64_t>(state.iterations()) * bytes);
 }
 
@@ -98,11 +92,8 @@ void choice(benchmark::State& state) {
       seconds = std::min(seconds, bench::least_seconds([&] { forward(op, {}, x.o, {.form = how}); }, 0.01));
     }
   }
-  for (auto _ : state) {
-    forward(op, {}, x.o);
-    benchmark::ClobberMemory();
-  }
-  bench::report_limit(state, std::min(left_flops(n, H, d), right_flops(n, H, d)) / bench::fma_peak<float>());
+  const double seconds = bench::iterate(state, 1, [&] { forward(op, {}, x.o); });
+  bench::report_limit(state, seconds, std::min(left_flops(n, H, d), right_flops(n, H, d)) / bench::fma_peak<float>());
   state.counters["of_best_form"] = least[0] / std::min(least[1], least[2]);
 }
 

@@ -8,6 +8,7 @@
 
 #include <benchmark/benchmark.h>
 
+#include <bench/clock.hpp>
 #include <chrono>
 #include <utility>
 
@@ -113,10 +114,22 @@ inline double read_bandwidth(index_t bytes) {
   return static_cast<double>(bytes * repeats) / seconds;
 }
 
-/// The counter every benchmark carries: the fraction reached of the limit that binds it. `limit_seconds` is the time
-/// of one iteration at that limit.
-inline void report_limit(benchmark::State& state, double limit_seconds) {
-  state.counters["limit_fraction"] = benchmark::Counter(limit_seconds, benchmark::Counter::kIsIterationInvariantRate);
+/// The loop of a benchmark that works with `threads` threads: seconds of one iteration.
+template <class Work>
+double iterate(benchmark::State& state, int threads, const Work& work) {
+  const auto now = threads == 1 ? thread_seconds : wall_seconds;
+  const double begin = now();
+  for (auto _ : state) {
+    work();
+    benchmark::ClobberMemory();
+  }
+  return std::max(now() - begin, 1e-9) / static_cast<double>(state.iterations());
+}
+
+/// The counter every benchmark carries: the fraction reached of the limit that binds it. Both are the time of one
+/// iteration; what is a pure number must not be a rate of Google Benchmark's, which it prints per second.
+inline void report_limit(benchmark::State& state, double seconds, double limit_seconds) {
+  state.counters["limit_fraction"] = limit_seconds / seconds;
 }
 
 }  // namespace ogive::bench

@@ -115,8 +115,8 @@ void sequence(benchmark::State& state, const extents& n, verb which, int threads
   Problem problem(n);
   const auto op = problem.op();
   context ctx = threads == 1 ? context() : openmp_context(threads);
-  for (auto _ : state) run(which, op, problem.out(), ctx);
-  bench::report_limit(state, n.flops() / bench::fma_peak<float>() / threads);
+  const double seconds = bench::iterate(state, threads, [&] { run(which, op, problem.out(), ctx); });
+  bench::report_limit(state, seconds, n.flops() / bench::fma_peak<float>() / threads);
   state.SetItemsProcessed(state.iterations() * n.length);
   const bench::stopwatch watch(threads);
   if (threads > 1) {
@@ -155,9 +155,9 @@ void one_step(benchmark::State& state, const extents& n, order which) {
       step(op, S, problem.out(), {}, ctx);
     }
   };
-  for (auto _ : state) call(which);
+  const double seconds = bench::iterate(state, 1, [&] { call(which); });
   const double limit = std::max(seconds_of_update(n.state_bytes()), n.flops() / bench::fma_peak<float>());
-  bench::report_limit(state, limit);
+  bench::report_limit(state, seconds, limit);
   state.SetItemsProcessed(state.iterations());
   if (which == order::k_first) return;
   const auto [rows_of_v, rows_of_k] = bench::stopwatch(1).least(

@@ -134,9 +134,9 @@ void forward_scan(benchmark::State& run, bool everything, memory_order order, in
   const index_t length = 512;
   problem<T, AType> arguments(length, channels, states, everything, order);
   context ctx = threads == 1 ? context() : openmp_context(threads);
-  for (auto _ : run) forward(arguments.op, {}, arguments.out, {}, ctx);
+  const double seconds = bench::iterate(run, threads, [&] { forward(arguments.op, {}, arguments.out, {}, ctx); });
   const double limit = limit_seconds<accum_t<T>>(length, channels, states, everything, everything);
-  bench::report_limit(run, limit / threads);
+  bench::report_limit(run, seconds, limit / threads);
   run.SetItemsProcessed(run.iterations() * length);
 }
 
@@ -144,8 +144,9 @@ template <class T>
 void step_scan(benchmark::State& run, bool everything) {
   problem<T> arguments(1, channels, states, everything, memory_order::tokens_first);
   context ctx;
-  for (auto _ : run) step(arguments.op, arguments.state.all(), arguments.out, {}, ctx);
-  bench::report_limit(run, limit_seconds<accum_t<T>>(1, channels, states, everything, everything));
+  const double seconds =
+      bench::iterate(run, 1, [&] { step(arguments.op, arguments.state.all(), arguments.out, {}, ctx); });
+  bench::report_limit(run, seconds, limit_seconds<accum_t<T>>(1, channels, states, everything, everything));
   run.SetItemsProcessed(run.iterations());
 }
 

@@ -56,7 +56,7 @@ if [ "$(id -u)" -eq 0 ]; then
 elif has_command sudo; then
   as_root=sudo
 else
-  fail "not root, and there is no sudo. Please run as root: apt-get install ${missing}"
+  fail "not root, and there is no sudo. Please run as root: apt-get update && apt-get install ${missing}"
 fi
 
 say "installing with apt: ${missing}"

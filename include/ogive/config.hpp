@@ -6,6 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#if defined(_MSVC_LANG) ? _MSVC_LANG < 202002L : __cplusplus < 202002L
+#error "ogive needs C++20: compile with -std=c++20 or newer"
+#endif
+
 #if defined(__FAST_MATH__) && !defined(OGIVE_ALLOW_FAST_MATH)
 #error \
     "ogive: -ffast-math reassociates the range reductions of exp and log and folds NaN checks away; results would be wrong. Build without it (or define OGIVE_ALLOW_FAST_MATH and own the consequences)."

@@ -1,7 +1,12 @@
-// Everything that needs neither Eigen nor OpenMP: all operators, feature maps and contexts. A program that uses one
-// operator compiles faster with that operator's own header.
+// Everything that needs neither Eigen nor OpenMP: all operators, layers, feature maps and contexts. A program that uses
+// one operator compiles faster with that operator's own header.
 #pragma once
 
+#include <ogive/layers/gates.hpp>
+#include <ogive/layers/linear.hpp>
+#include <ogive/layers/norm.hpp>
+#include <ogive/layers/short_convolution.hpp>
+#include <ogive/layers/token_shift.hpp>
 #include <ogive/maps/cosformer.hpp>
 #include <ogive/maps/discretisation.hpp>
 #include <ogive/maps/elementwise.hpp>

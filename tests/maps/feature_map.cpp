@@ -20,6 +20,19 @@ struct cube {
     return x * x * x;
   }
 };
+struct hat {  // |x| (1 − |x|) between −1 and 1, x / 2 elsewhere
+  template <class X>
+  X operator()(X x) const {
+    if constexpr (std::floating_point<X>) {
+      return x > -1 && x < 1 ? std::abs(x) * (1 - std::abs(x)) : x / 2;
+    } else {
+      X y = simd::abs(x);
+      y *= 1 - y;
+      const auto outside = x <= -1 || !(x < X(1));
+      return simd::select(outside, x / 2, y) * X(y == y);
+    }
+  }
+};
 struct only_scalars {
   double operator()(double x) const { return x < 2 ? x : 2; }
 };
@@ -43,6 +56,8 @@ struct only_float_rows : only_counts {
 };
 
 static_assert(elementwise_map<maps::identity> && elementwise_map<cube> && elementwise_map<only_scalars>);
+static_assert(explain_feature_map<hat>() && explain_feature_map<maps::elu1>() && explain_feature_map<maps::relu>());
+static_assert(explain_feature_map<maps::squared_relu>() && explain_feature_map<maps::exponential>());
 static_assert(row_map<sum_and_position> && !elementwise_map<sum_and_position>);
 static_assert(!feature_map<nothing> && !feature_map<only_counts> && !feature_map<only_float_rows>);
 static_assert(explain_feature_map<cube>() && explain_feature_map<sum_and_position>());
@@ -60,14 +75,15 @@ std::string message_of(Call&& call) {
 
 }  // namespace
 
-TEST_CASE("an elementwise map gives every element the same bits wherever it lies") {
+TEMPLATE_TEST_CASE("an elementwise map gives every element the same bits wherever it lies", "", maps::elu1, hat) {
+  const TestType map;
   const auto n = GENERATE(range<index_t>(0, 70));
   std::vector<float> x(static_cast<std::size_t>(n));
   for (index_t i = 0; i < n; ++i) x[static_cast<std::size_t>(i)] = 0.25F * static_cast<float>(i) - 8;
   std::vector<float> y(x.size(), -1);
-  apply_map<float>(maps::elu1{}, {x, {1, n}}, {y, {1, n}}, {});
-  for (std::size_t i = 0; i < x.size(); ++i) CHECK(y[i] == maps::elu1{}(x[i]));
-  apply_map<float>(maps::elu1{}, {x, {1, n}}, {x, {1, n}}, {});
+  apply_map<float>(map, {x, {1, n}}, {y, {1, n}}, {});
+  for (std::size_t i = 0; i < x.size(); ++i) CHECK(y[i] == map(x[i]));
+  apply_map<float>(map, {x, {1, n}}, {x, {1, n}}, {});
   CHECK(x == y);
 }
 

@@ -319,6 +319,13 @@ TEMPLATE_TEST_CASE("the stabiliser of the paper is a pass over all keys that cou
     CHECK(shorter(0, h) == first_three(0, h));
     CHECK(shorter(1, h) == 0);
   }
+  // Members of a team, one after the other: none undoes what another has done.
+  tensor<Acc, 2> together({B, H}, Acc(7));
+  for (const int member : {0, 1}) {
+    context mine = context::of({.ith = member, .nth = 2});
+    stabilisers(map, k.all(), together.all(), lengths, mine);
+  }
+  CHECK(testing::flatten(together.all()) == testing::flatten(shorter.all()));
   CHECK_THROWS_AS(stabilisers(map, k.all(), first_three.all()), shape_error);
 
   maps::favor_pairs<Acc> pairs{.W = W};

@@ -1,11 +1,13 @@
 // Faults that users of linear attention met elsewhere, and worked examples, as right values.
 #include <ogive/maps/elementwise.hpp>
-#include <ogive/ops/linear_attention.hpp>
 #include <ogive/ops/noncausal_linear_attention.hpp>
+#include <ogive/testing/samplers/linear_attention.hpp>
+#include <ogive/testing/trials.hpp>
 
 #include "tests/catch.hpp"
 
 using namespace ogive;
+using testing::way;
 using tests::WithinRel;
 
 TEST_CASE("an additive memory reads what was written under a key, and what overlaps it") {
@@ -82,6 +84,93 @@ TEST_CASE("C11: a normaliser that vanishes gives 0, never NaN or infinity") {
         forward(all, {}, o, {.form = form::right});
         check("right", false);
       }
+    }
+  }
+}
+
+TEMPLATE_TEST_CASE("C11: a denominator next to the largest number still divides, and one of 0 gives 0 in every form", "",
+                   float, double) {
+  using T = TestType;
+  const T most = std::numeric_limits<T>::max();
+  const T infinity = std::numeric_limits<T>::infinity();
+  const index_t L = 5, V = 3;
+  const auto check = [&](T q_at, T v_at, auto expected, bool causal) {
+    const tensor<T, 4> q({1, L, 1, 1}, q_at), k({1, L, 1, 1}, std::sqrt(most) / 3), v({1, L, 1, V}, v_at);
+    const auto run = [&](const auto& op, form how) {
+      tensor<T, 4> o({1, L, 1, V}, T(7));
+      forward(op, {}, o, {.form = how});
+      for (index_t t = 0; t < L; ++t) {
+        INFO("causal " << causal << ", form " << static_cast<int>(how) << ", token " << t);
+        for (index_t c = 0; c < V; ++c) expected(o(0, t, 0, c));
+      }
+    };
+    if (causal) {
+      const linear_attention<T> op{.q = q, .k = k, .v = v, .eps = 0};
+      for (const form how : {form::recurrent, form::chunked, form::left, form::automatic}) run(op, how);
+    } else {
+      const noncausal_linear_attention<T> op{.q = q, .k = k, .v = v, .eps = 0};
+      for (const form how : {form::right, form::left, form::automatic}) run(op, how);
+    }
+  };
+  for (const bool causal : {true, false}) {
+    const auto mean = [](T o) { CHECK_THAT(o, WithinRel(T(0.5), 32 * std::numeric_limits<T>::epsilon())); };
+    check(std::sqrt(most) / 2, T(0.5), mean, causal);
+    check(T(0), infinity, [](T o) { CHECK(o == 0); }, causal);
+  }
+}
+
+TEMPLATE_TEST_CASE("C58: lengths, features and values of any size, in linear attention", "", float, double) {
+  using Op = linear_attention<TestType>;
+  OGIVE_SEED(seed, 58);
+  const std::vector<way> ways{{way::kind::chunked, 1},  {way::kind::chunked, 3},
+                              {way::kind::chunked, 16}, {way::kind::chunked, 64},
+                              {way::kind::recurrent},   {way::kind::step},
+                              {way::kind::forward},     {way::kind::forward, 0, form::left}};
+  testing::rng random(seed);
+  const auto check = [&](index_t L, index_t D, index_t V, index_t H) {
+    testing::memory room;
+    const Op op{.q = testing::draw_uniform<TestType>(random, room, shape<4>{1, L, H, D}),
+                .k = testing::draw_uniform<TestType>(random, room, shape<4>{1, L, H, D}),
+                .v = testing::draw_uniform<TestType>(random, room, shape<4>{1, L, H, V}),
+                .normalise = false};
+    const testing::definition<Op> expected(op, {});
+    for (const way& how : ways) {
+      const std::string gap = expected.excess(testing::run<TestType>(how, op, {}), 1);
+      if (!gap.empty()) FAIL(how << ", L " << L << ", D " << D << ", V " << V << ", H " << H << ": " << gap);
+    }
+  };
+  for (const index_t D : {1, 2, 3, 5, 16, 17, 100}) {
+    for (const index_t V : {1, 3, 5, 8, 12}) {
+      for (const index_t H : {1, 3}) {
+        for (const index_t L : {1, 2, 3, 5, 7}) check(L, D, V, H);
+      }
+    }
+  }
+  for (const index_t L : {31, 33, 63, 64, 65, 100, 130}) {
+    check(L, 17, 5, 3);
+    check(L, 100, 12, 1);
+    check(L, 3, 1, 3);
+  }
+}
+
+TEST_CASE("a sum over no features, or no keys, is 0") {
+  for (const bool normalise : {true, false}) {
+    const tensor<float, 4> q({2, 5, 2, 0}), v({2, 5, 2, 3}, 1.0F);
+    tensor<float, 4> o({2, 5, 2, 3});
+    const auto check = [&](const auto& op, form how) {
+      INFO("normalise " << normalise << ", form " << static_cast<int>(how));
+      std::fill(o.flat().begin(), o.flat().end(), 7.0F);
+      forward(op, {}, o, {.form = how});
+      for (const float x : o.flat()) CHECK(x == 0);
+    };
+    const linear_attention<float> op{.q = q, .k = q, .v = v, .normalise = normalise};
+    for (const form how : {form::automatic, form::recurrent, form::chunked, form::left}) check(op, how);
+    const tensor<float, 4> with({2, 5, 2, 4}, 1.0F), none({2, 0, 2, 4}), nothing({2, 0, 2, 3});
+    const noncausal_linear_attention<float> all{.q = q, .k = q, .v = v, .normalise = normalise};
+    const noncausal_linear_attention<float> empty{.q = with, .k = none, .v = nothing, .normalise = normalise};
+    for (const form how : {form::automatic, form::right, form::left}) {
+      check(all, how);
+      check(empty, how);
     }
   }
 }

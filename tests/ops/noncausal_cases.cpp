@@ -359,6 +359,10 @@ TEST_CASE("noncausal linear attention refuses what does not fit") {
   refused(fits, "chunk", none, o, {.chunk = -1});
   tensor<float, 4> S({2, 4, 3, 6}), wrong({2, 4, 3, 5});
   refused(fits, "z_final", state<float>{.final = S}, o);
+  tensor<float, 3> z({2, 4, 3});
+  op = fits;
+  op.normalise = false;
+  refused(op, "z_final", linear_attention_state<float>{.z_final = z}, o);
   refused(fits, "final has shape [2, 4, 3, 5]", state<float>{.final = wrong}, o);
   for (const float x : o.flat()) CHECK(x == 1.0F);
 }

@@ -293,7 +293,7 @@ TEST_CASE("C63: the same bits for any number of threads") {
 TEMPLATE_TEST_CASE("steps and rates of any size", "", float, double) {
   constexpr TestType infinity = std::numeric_limits<TestType>::infinity();
   const TestType rates[] = {-infinity, TestType(-1e30), TestType(-1), TestType(0), TestType(-1e-30)};
-  const TestType steps[] = {TestType(1e30), TestType(1), TestType(1e-30)};
+  const TestType steps[] = {TestType(1e30), TestType(1), TestType(1e-30), TestType(0)};
   for (const index_t L : {3, 40}) {
     const index_t D = 20, N = 16;
     tensor<TestType, 3> u({1, L, D}), dt({1, L, D}), y({1, L, D}), h({1, D, N});
@@ -302,8 +302,8 @@ TEMPLATE_TEST_CASE("steps and rates of any size", "", float, double) {
     for (index_t d = 0; d < D; ++d) {
       for (index_t n = 0; n < N; ++n) A(d, n) = rates[(d + n) % 5];
       for (index_t t = 0; t < L; ++t) {
-        dt(0, t, d) = steps[(t + d) % 3];
-        u(0, t, d) = 1 / dt(0, t, d);
+        dt(0, t, d) = steps[(t + d) % 4];
+        u(0, t, d) = dt(0, t, d) == 0 ? 1 : 1 / dt(0, t, d);
       }
     }
     const std::vector<std::int32_t> lengths{static_cast<std::int32_t>(L - 1)};  // padding meets a rate of −∞ too
@@ -320,6 +320,67 @@ TEMPLATE_TEST_CASE("steps and rates of any size", "", float, double) {
       CHECK(testing::compare(y.all(), expected.all(), bound, {testing::rule::elementwise_rel}).ok);
       CHECK(testing::compare(h.all(), h_expected.all(), bound, {testing::rule::elementwise_rel}).ok);
     }
+  }
+}
+
+TEMPLATE_TEST_CASE("a step of 0 keeps every bit of the state, whatever the rate is", "", float, double,
+                   std::complex<float>, std::complex<double>) {
+  using Real = decltype(std::real(TestType()));
+  constexpr Real infinity = std::numeric_limits<Real>::infinity();
+  const Real rates[] = {-infinity, -1, 0, infinity, -std::numeric_limits<Real>::max()};
+  OGIVE_SEED(seed, 90);
+  const index_t D = 20, N = 17;
+  for (const index_t L : {1, 3, 40}) {
+    for (const index_t G : {index_t{1}, D}) {
+      for (const discretisation rule : {discretisation::mamba, discretisation::zoh}) {
+        testing::memory room;
+        testing::rng random(seed);
+        const auto u = testing::draw_uniform<Real>(random, room, shape<3>{1, L, D});
+        const auto B = testing::draw_uniform<TestType>(random, room, shape<4>{1, L, G, N});
+        const auto h = testing::draw_uniform<TestType>(random, room, shape<3>{1, D, N});
+        const tensor<Real, 3> dt({1, L, D}, 0);
+        tensor<TestType, 2> A({D, N});
+        for (index_t d = 0; d < D; ++d) {
+          for (index_t n = 0; n < N; ++n) A(d, n) = TestType(rates[(d + n) % 5]);
+        }
+        const selective_scan<Real, TestType> op{.u = u, .dt = dt, .A = A, .B = B, .C = B, .rule = rule};
+        tensor<Real, 3> y({1, L, D}), expected({1, L, D});
+        tensor<TestType, 3> last({1, D, N});
+        const diagonal_state<TestType> st{.initial = h, .final = last};
+        reference::evaluate<Real>(op, st, expected.all());
+        CHECK(testing::difference(last.all(), h).empty());
+        in_every_way(op, st, y.all(), [&] {
+          CAPTURE(L, G, static_cast<int>(rule));
+          CHECK(testing::difference(last.all(), h).empty());
+          CHECK(testing::compare(y.all(), expected.all(), testing::tolerance<Real>(4 * N)).ok);
+        });
+      }
+    }
+  }
+}
+
+TEMPLATE_TEST_CASE("a rate of minus infinity forgets at any other step", "", float, std::complex<float>,
+                   std::complex<double>) {
+  using Real = decltype(std::real(TestType()));
+  const index_t L = 6, D = 3, N = 17;
+  for (const discretisation rule : {discretisation::mamba, discretisation::zoh}) {
+    const tensor<Real, 3> u({1, L, D}, 1);
+    tensor<Real, 3> dt({1, L, D}), y({1, L, D});
+    testing::for_each(dt.all(), [](Real& d, index_t i) { d = static_cast<Real>(i % 4) / 2; });
+    tensor<TestType, 2> A({D, N}, TestType(-std::numeric_limits<Real>::infinity()));
+    const tensor<TestType, 4> one({1, L, 1, N}, TestType(1));
+    const tensor<TestType, 3> given({1, D, N}, TestType(5));
+    tensor<TestType, 3> h({1, D, N});
+    const selective_scan<Real, TestType> op{.u = u, .dt = dt, .A = A, .B = one, .C = one, .rule = rule};
+    in_every_way(op, diagonal_state<TestType>{.initial = given, .final = h}, y.all(), [&] {
+      for (index_t d = 0; d < D; ++d) {
+        Real written = 0;  // by the last step that was not 0
+        for (index_t t = 0; t < L; ++t) written = dt(0, t, d) == 0 ? written : dt(0, t, d);
+        CAPTURE(d, static_cast<int>(rule));
+        const Real left = rule == discretisation::zoh ? 0 : written;
+        CHECK(std::abs(h(0, d, N - 1) - left) <= std::numeric_limits<Real>::min());
+      }
+    });
   }
 }
 

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <ctime>
+#include <map>
 #include <string>
 
 #include "../catch.hpp"
@@ -119,20 +120,23 @@ tensor<T, Rank> sample(const shape<Rank>& extents, std::uint64_t seed) {
   return x;
 }
 
-constexpr index_t B = 2, L = 37, H = 4, G = 2, K = 19, V = 21;
+constexpr index_t B = 2, L = 100, H = 4, G = 2, K = 19, V = 21, D = 70, N = 16;
 
 /// Tensors, pools and an operator of each kind, and a call of each verb. Nothing here has run before it is watched.
 template <class T, class S>
 struct arguments {
   tensor<T, 4> q = sample<T, 4>({B, L, G, K}, 1), k = sample<T, 4>({B, L, G, K}, 2), v = sample<T, 4>({B, L, H, V}, 3);
-  tensor<T, 4> o{{B, L, H, V}}, few{{B, L, G, V}};
-  tensor<accum_t<T>, 3> dt = sample<accum_t<T>, 3>({B, L, H}, 4), fine = sample<accum_t<T>, 3>({B, L, K}, 5);
+  tensor<accum_t<T>, 3> dt = sample<accum_t<T>, 3>({B, L, H}, 4), fine = sample<accum_t<T>, 3>({B, L, D}, 5);
   tensor<accum_t<T>, 1> A{{H}, accum_t<T>(-1)};
-  tensor<accum_t<T>, 2> rates{{K, 5}, accum_t<T>(-1)};
-  tensor<T, 3> u = sample<T, 3>({B, L, K}, 6), y{{B, L, K}};
-  tensor<T, 4> in = sample<T, 4>({B, L, 1, 5}, 7);
+  tensor<accum_t<T>, 2> rates{{D, N}, accum_t<T>(-1)};
+  tensor<T, 3> u = sample<T, 3>({B, L, D}, 6);
+  tensor<T, 4> in = sample<T, 4>({B, L, 1, N}, 7);
   tensor<S, 4> pool{{B, H, K, V}};
-  tensor<S, 3> z{{B, H, K}}, line{{B, K, 5}};
+  tensor<S, 3> z{{B, H, K}}, line{{B, D, N}};
+  tensor<T, 4> rows{{B, L, H, V}}, soft_rows{{B, L, G, K}};
+  tensor<T, 3> scanned{{B, L, D}};
+  view<T, 4> o = rows, softened = soft_rows;
+  view<T, 3> y = scanned;
 
   linear_attention<T> attend{.q = q, .k = k, .v = v};
   linear_attention_state<S> remembered{.initial = pool, .final = pool, .z_initial = z, .z_final = z};
@@ -140,7 +144,13 @@ struct arguments {
   ssd<T> dual{.x = v, .dt = dt, .A = A, .B = k, .C = q, .z = v, .dt_softplus = true};
   selective_scan<T> scan{.u = u, .dt = fine, .A = rates, .B = in, .C = in, .z = u, .dt_softplus = true};
   softmax_attention<T> soft{.q = q, .k = q, .v = k};
-  tensor<T, 4> softened{{B, L, G, K}};
+
+  /// Leaves the first tokens of every call.
+  void keep(index_t count) {
+    const auto shorten = [count](auto&... x) { ((x = x.slice(1, 0, count)), ...); };
+    shorten(attend.q, attend.k, attend.v, look.q, look.k, look.v, soft.q, soft.k, soft.v);
+    shorten(dual.x, dual.dt, dual.B, dual.C, dual.z, scan.u, scan.dt, scan.B, scan.C, scan.z, o, softened, y);
+  }
 
   template <class Watch>
   void each(const Watch& watch) {
@@ -188,6 +198,29 @@ TEMPLATE_TEST_CASE("after reserve no verb allocates, locks or looks at a clock",
     INFO("last: " << last_call.load());
     CHECK(calls.load() == 0);
   });
+}
+
+TEMPLATE_TEST_CASE("what is reserved for a prompt is enough for the steps after it", "[realtime]", float, double,
+                   bfloat16) {
+  arguments<TestType, accum_t<TestType>> prompt, rest;
+  std::map<std::string, context> reserved;
+  prompt.each([&](const std::string& name, const auto& op, const auto& call) {
+    reserved[name].reserve(scratch_bytes(op));
+    call(reserved[name]);
+  });
+  for (const index_t count : {60, 4, 1}) {
+    rest.keep(count);
+    rest.each([&](const std::string& name, const auto&, const auto& call) {
+      INFO(name << ", " << count << " tokens");
+      context& ctx = reserved[name];
+      calls = 0;
+      watching = true;
+      call(ctx);
+      watching = false;
+      INFO("last: " << last_call.load());
+      CHECK(calls.load() == 0);
+    });
+  }
 }
 
 TEST_CASE("the hooks see what they are meant to see", "[realtime]") {
@@ -239,9 +272,9 @@ TEST_CASE("a caller's buffer that is too small is refused before anything is wri
   arguments<float, float> a;
   alignas(64) std::byte small[64];
   context ctx{std::span<std::byte>(small)};
-  for (float& x : a.o.flat()) x = 7;
+  for (float& x : a.rows.flat()) x = 7;
   CHECK_THROWS_AS(forward(a.dual, {}, a.o, {}, ctx), std::invalid_argument);
-  for (const float x : a.o.flat()) REQUIRE(x == 7);
+  for (const float x : a.rows.flat()) REQUIRE(x == 7);
 }
 
 TEST_CASE("prechecked verbs are noexcept", "[realtime]") {

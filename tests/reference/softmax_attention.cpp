@@ -44,4 +44,5 @@ TEST_CASE("softmax attention over equal keys is the mean of what a row sees") {
   const std::vector<std::int32_t> none{0};
   op.lengths = none;
   CHECK(rows() == std::vector{0., 0., 0.});
+  for (const double logit : logits.flat()) CHECK(logit == -std::numeric_limits<double>::infinity());
 }

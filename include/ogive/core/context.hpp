@@ -7,6 +7,7 @@
 #include <atomic>
 #include <memory>
 #include <new>
+#include <type_traits>
 #include <utility>
 
 namespace ogive {
@@ -48,14 +49,19 @@ class context {
   explicit context(std::span<std::byte> scratch) noexcept
       : scratch_(scratch.data()), capacity_(scratch.size()), owner_(owner::caller) {}
 
-  /// `pool(n, body)` must call `body(w)` for w = 0 … n−1 and return when all have returned. The pool is kept by
-  /// reference and must outlive the context.
+  /// `pool(n, body)` must call `body(w)` for w = 0 … n−1 and return when all have returned. The pool, which may be
+  /// const, is kept by reference and must outlive the context.
   template <class Pool>
-  static context fork_join(Pool& pool, int workers) noexcept {
+  static context fork_join(Pool&& pool, int workers) noexcept {
+    static_assert(std::is_lvalue_reference_v<Pool> && !std::is_function_v<std::remove_reference_t<Pool>>,
+                  "the context keeps the pool by reference: give it a variable that outlives the context");
+    static_assert(std::is_invocable_v<Pool&, int, const worker_body&>,
+                  "a pool is called as pool(n, body) with an int and a const worker_body&");
+    using object_type = std::remove_reference_t<Pool>;
     context forked;
-    forked.pool_ = &pool;
-    forked.run_pool_ = [](void* object, int count, const worker_body& body) {
-      (*static_cast<Pool*>(object))(count, body);
+    forked.pool_ = std::addressof(pool);
+    forked.run_pool_ = [](const void* object, int count, const worker_body& body) {
+      (*static_cast<object_type*>(const_cast<void*>(object)))(count, body);
     };
     forked.workers_ = workers < 1 ? 1 : workers;
     return forked;
@@ -140,8 +146,8 @@ class context {
   std::byte* scratch_ = nullptr;
   std::size_t capacity_ = 0;
   owner owner_ = owner::self;
-  void* pool_ = nullptr;
-  void (*run_pool_)(void*, int, const worker_body&) = nullptr;
+  const void* pool_ = nullptr;
+  void (*run_pool_)(const void*, int, const worker_body&) = nullptr;
   int workers_ = 1;
   ogive::team team_{};
   bool flush_ = true;

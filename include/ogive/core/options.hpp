@@ -7,7 +7,7 @@ namespace ogive {
 
 /// Which of the equal forms of an operator runs.
 enum class form {
-  automatic,  ///< chosen from shape, type and instruction set alone
+  automatic,  ///< chosen from shape, type, instruction set and whether a state is given
   left,       ///< (QKᵀ)V: O(n²d), no state
   right,      ///< Q(KᵀV): O(nd²), non-causal operators
   recurrent,  ///< token by token through the state
@@ -17,7 +17,8 @@ enum class form {
 /// How to compute, never what: no option changes a result beyond rounding.
 struct options {
   ogive::form form = form::automatic;
-  index_t chunk = 0;  ///< tokens per chunk, 0 = automatic; clamped to [1, 256]
+  index_t chunk = 0;        ///< tokens per chunk, 0 = automatic; clamped to [1, 256]
+  bool accumulate = false;  ///< backward adds to the gradients instead of overwriting them
 };
 
 /// First argument of a verb's noexcept twin: the caller has called `check` with the same arguments and it passed, and

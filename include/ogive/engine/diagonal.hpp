@@ -166,9 +166,19 @@ struct diagonal_engine {
     const output<Op> y;
     const diagonal_binding<Op> bound{&op, &y};
     const typename Op::default_state st{};
+    const diagonal_extents n = op.extents();
+    // Calls with fewer tokens count too, so that who has reserved for a prompt can step: one sequence, and as many as
+    // there are tokens.
     const auto most = [&]<class Acc>(Acc) noexcept {
-      return std::max(scratch_of(describe_diagonal<Acc>(bound, st, true)),
-                      scratch_of(describe_diagonal<Acc>(bound, st, false)));
+      diagonal_problem<Acc> p = describe_diagonal<Acc>(bound, st, true);
+      std::size_t all = 0;
+      for (const bool brief : {false, true}) {
+        for (const index_t sequences : {index_t{1}, n.batch * n.length}) {
+          p.plan = diagonal_plan::of<Acc>(n, op.shared_run(), sequences, is_complex<typename Op::number>, brief);
+          all = std::max(all, scratch_of(p));
+        }
+      }
+      return all;
     };
     return std::max(most(accum_t<typename Op::scalar>{}), most(double{}));
   }

@@ -6,9 +6,19 @@
 #include <ogive/engine/unroll.hpp>
 #include <ogive/simd/exp2_product.hpp>
 
+#include <limits>
+
 namespace ogive {
 inline namespace OGIVE_ABI {
 namespace detail {
+
+/// x with the largest finite number for ∞; NaN stays. Of rates: a δ of 0 keeps the state whatever the rate is, since
+/// 0 · max is 0, and any other one forgets as well as with −∞, but for a δ that is next to the smallest normal number.
+template <class Acc, class Arch>
+OGIVE_INLINE simd::batch<Acc, Arch> bounded(const simd::batch<Acc, Arch>& x) noexcept {
+  const simd::batch<Acc, Arch> most(std::numeric_limits<Acc>::max());
+  return simd::max(-most, simd::min(most, x));
+}
 
 /// Factored operands, for one vector of channels: pointers are to its first lane, rows `row` apart.
 ///   h_t = 2^(δ_t A) h_{t-1} + x_t B_t,   y_t = C_t · h_t          δ in units of ln 2; at least one state
@@ -103,7 +113,8 @@ struct state_sweep {
 };
 
 /// Token t of `Rows` channels from `channel` on: sums[i] holds the products C ⊙ h of channel i, still by lanes.
-template <int Rows, bool Writes, class Arch, class Acc>
+/// `Still`: some δ is 0, so that rates have to be bounded (4 % of a step in cache).
+template <int Rows, bool Writes, bool Still, class Arch, class Acc>
 OGIVE_INLINE void sweep_states_rows(const state_sweep<Acc>& w, index_t t, index_t channel,
                                     simd::batch<Acc, Arch>* sums) noexcept {
   using vector = simd::batch<Acc, Arch>;
@@ -128,7 +139,9 @@ OGIVE_INLINE void sweep_states_rows(const state_sweep<Acc>& w, index_t t, index_
     unroll<Rows>([&](auto i) __attribute__((always_inline)) {
       vector h = load(from + i * from_stride + n);
       if constexpr (Writes) {
-        h = simd::fma(simd::exp2_product<true>(delta[i], load(A + i * w.A_stride + n)), h, x[i] * B_n);
+        vector rate = load(A + i * w.A_stride + n);
+        if constexpr (Still) rate = bounded(rate);
+        h = simd::fma(simd::exp2_product<true>(delta[i], rate), h, x[i] * B_n);
       }
       store(to + i * w.to_stride + n, h);
       sum[i] = simd::fma(C_n, h, sum[i]);
@@ -149,7 +162,7 @@ OGIVE_INLINE void sweep_states_rows(const state_sweep<Acc>& w, index_t t, index_
   unroll<Rows>([&](auto i) __attribute__((always_inline)) { sums[i] = sum[i]; });
 }
 
-template <bool Writes, class Arch, class Acc>
+template <bool Writes, bool Still, class Arch, class Acc>
 OGIVE_INLINE void sweep_states_token(const state_sweep<Acc>& w, index_t t) noexcept {
   using vector = simd::batch<Acc, Arch>;
   constexpr index_t W = simd::width<Acc, Arch>;
@@ -157,13 +170,13 @@ OGIVE_INLINE void sweep_states_token(const state_sweep<Acc>& w, index_t t) noexc
   vector sums[vector::size];
   index_t channel = 0;
   for (; channel + W <= w.channels; channel += W) {
-    for (index_t i = 0; i < W; i += rows) sweep_states_rows<rows, Writes, Arch>(w, t, channel + i, sums + i);
+    for (index_t i = 0; i < W; i += rows) sweep_states_rows<rows, Writes, Still, Arch>(w, t, channel + i, sums + i);
     simd::store(w.y + t * w.row + channel, simd::reduce_add_all(sums));
   }
   if (channel == w.channels) return;
   for (index_t i = 0; i < W; ++i) {
     if (channel + i < w.channels) {
-      sweep_states_rows<1, Writes, Arch>(w, t, channel + i, sums + i);
+      sweep_states_rows<1, Writes, Still, Arch>(w, t, channel + i, sums + i);
     } else {
       sums[i] = vector(Acc(0));
     }
@@ -171,10 +184,10 @@ OGIVE_INLINE void sweep_states_token(const state_sweep<Acc>& w, index_t t) noexc
   simd::store(w.y + t * w.row + channel, simd::reduce_add_all(sums));
 }
 
-template <class Arch, class Acc>
+template <bool Still, class Arch, class Acc>
 OGIVE_NOINLINE void sweep_states(const state_sweep<Acc>& w) noexcept {
-  for (index_t t = 0; t < w.live; ++t) sweep_states_token<true, Arch>(w, t);
-  for (index_t t = w.live; t < w.tokens; ++t) sweep_states_token<false, Arch>(w, t);
+  for (index_t t = 0; t < w.live; ++t) sweep_states_token<true, Still, Arch>(w, t);
+  for (index_t t = w.live; t < w.tokens; ++t) sweep_states_token<false, false, Arch>(w, t);
 }
 
 /// Expanded operands, one vector of channels: a, b, c [tokens, states, planes, W], h [states, planes, W].

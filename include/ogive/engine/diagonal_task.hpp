@@ -62,7 +62,7 @@ constexpr index_t whole_vectors(index_t count) noexcept {
 /// How a call is cut up: a function of shape and verb.
 struct diagonal_plan {
   bool factored;
-  bool brief;  // sequences of at most `few` tokens are swept across states
+  bool brief;  // whether sequences of at most `few` tokens are swept across states
   index_t planes;
   index_t row;  // channels of a task
   index_t blocks;
@@ -86,9 +86,10 @@ struct diagonal_plan {
     if (p.factored) {
       // Two cache lines of channels keep the panels of a tile in the first-level cache; a few tokens fit there with
       // more, and pay for each task.
-      const index_t wished = p.brief && n.length <= few * sequences ? 16 * line : std::max(2 * line, W);
+      const bool wide = p.brief && n.length <= few * sequences;
+      const index_t wished = wide ? 16 * line : std::max(2 * line, W);
       p.row = run <= wished ? whole_vectors<Acc>(run) : run % wished == 0 || run == n.channels ? wished : W;
-      p.tokens = 32;
+      p.tokens = wide ? few : 32;
     } else {
       p.tokens = std::clamp<index_t>(2048 / std::max<index_t>(1, n.states * p.planes * W), 1, 32);
     }
@@ -228,8 +229,18 @@ class diagonal_task {
         longest = simd::max(simd::abs(step), longest);
       }
       const vector furthest = longest * simd::load<Arch>(s_.largest_rate + v);
-      const factored_sweep<Acc> w{at.count, p_.n.states,       plan_.row,    panels.delta + v, panels.x + v, panels.B,
-                                  panels.C, panels.shared_row, panels.A + v, s_.h + v,         panels.y + v, ahead};
+      const factored_sweep<Acc> w{.tokens = at.count,
+                                  .states = p_.n.states,
+                                  .row = plan_.row,
+                                  .delta = panels.delta + v,
+                                  .x = panels.x + v,
+                                  .B = panels.B,
+                                  .C = panels.C,
+                                  .shared_row = panels.shared_row,
+                                  .A = panels.A + v,
+                                  .h = s_.h + v,
+                                  .y = panels.y + v,
+                                  .ahead = ahead};
       if (simd::any(furthest > vector(simd::exp2_product_limit<Acc>))) {
         sweep_factored<true, Arch>(w);
       } else {
@@ -246,16 +257,14 @@ class diagonal_task {
         expanded_sweep<Acc>{at.count, p_.n.states, panels.a, panels.b, panels.c, s_.h, panels.y});
   }
 
-  /// A turned around; a rate of −∞ becomes the largest finite one, which forgets as well and leaves a δ of 0 alone.
+  /// A turned around, its numbers finite.
   void load_rates() noexcept {
     load_turned(p_.A, p_.A.offset(0, at_.channel), s_.A);
-    if (!plan_.factored) return;
-    const vector finite(std::numeric_limits<Acc>::max());
     for (index_t v = 0; v < at_.channels; v += W) {
       vector largest(Acc(0));
-      for (index_t n = 0; n < p_.n.states; ++n) {
+      for (index_t n = 0; n < p_.n.states * plan_.planes; ++n) {
         Acc* A = s_.A + n * plan_.row + v;
-        const vector rate = simd::max(-finite, simd::min(finite, simd::load<Arch>(A)));  // NaN stays
+        const vector rate = bounded(simd::load<Arch>(A));
         simd::store(A, rate);
         largest = simd::max(simd::abs(rate), largest);
       }
@@ -318,10 +327,13 @@ class diagonal_task {
     tile(0, length_, [&](const diagonal_tile& at) noexcept {
       const diagonal_panels<Acc>& panels = s_.panels;
       const vector log2_e(Acc(1.4426950408889634074L));
-      for (index_t t = 0; t < at.count; ++t) {
+      vector shortest(std::numeric_limits<Acc>::max());
+      for (index_t t = 0; t < at.live; ++t) {
         for (index_t v = 0; v < at.channels; v += W) {
           Acc* delta = panels.delta + t * plan_.row + v;
-          simd::store(delta, simd::load<Arch>(delta) * log2_e);
+          const vector step = simd::load<Arch>(delta) * log2_e;
+          simd::store(delta, step);
+          shortest = simd::min(simd::abs(step), shortest);
         }
       }
       w.tokens = at.count;
@@ -335,7 +347,11 @@ class diagonal_task {
       w.B = panels.B;
       w.C = panels.C;
       w.shared_row = panels.shared_row;
-      sweep_states<Arch>(w);
+      if (simd::any(shortest == vector(Acc(0)))) {
+        sweep_states<true, Arch>(w);
+      } else {
+        sweep_states<false, Arch>(w);
+      }
     });
     if (to_ >= 0 && !native) {
       p_.final.store(p_.final.data, p_.final.offset(to_, at_.channel), rows, {p_.final.strides[1], p_.final.strides[2]},

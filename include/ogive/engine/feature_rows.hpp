@@ -7,6 +7,7 @@
 #include <ogive/maps/feature_map.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 namespace ogive {
@@ -59,6 +60,20 @@ void load_features(const Map& map, const view<const T, 4>& x, const tokens& at, 
   zero_rows(panel + at.live * stride, stride, at.count - at.live, padded<Acc>(K));
 }
 
+/// What a row of φ(q)·S is multiplied or divided by to become a row of o. By 0: nothing was seen, the row is 0 whatever
+/// stands in it.
+template <class Acc>
+struct row_factor {
+  Acc by;
+  bool divide = false;
+
+  template <class V>
+  OGIVE_INLINE V operator()(V sum) const noexcept {
+    if (by == Acc(0)) return V(Acc(0));
+    return divide ? sum / V(by) : V(by) * sum;
+  }
+};
+
 /// How rows of φ(q)·S become rows of o: times s, or, normalised, divided by φ(q)·z with ε where `at` puts it. A row is
 /// 0 where its denominator is 0 or subnormal.
 template <class Acc>
@@ -68,30 +83,38 @@ struct quotient {
   Acc eps;
   eps_placement at;
 
+  /// By the fields of an operator whose rows have `features`. A sum over none is 0, which no scale may make NaN.
+  template <class Op>
+  static quotient of(const Op& op, index_t features) noexcept {
+    const Acc root = std::sqrt(static_cast<Acc>(std::max<index_t>(features, 1)));
+    return {op.normalise, op.scale ? static_cast<Acc>(*op.scale) : Acc(1) / root, static_cast<Acc>(op.eps), op.eps_at};
+  }
+
   /// Added to every z: the denominators that `store` is given are φ(q)·(z + bias).
   Acc bias() const noexcept { return normalise && at == eps_placement::each_key ? eps : Acc(0); }
 
-  /// What a row is multiplied by; qz = φ(q)·(z + bias).
-  Acc factor(Acc qz) const noexcept {
-    if (!normalise) return scale;
+  /// Of a row with qz = φ(q)·(z + bias). The reciprocal of a denominator serves where it is a normal number.
+  row_factor<Acc> factor(Acc qz) const noexcept {
+    if (!normalise) return {scale};
+    constexpr Acc least = std::numeric_limits<Acc>::min();
     if (at == eps_placement::sum) qz += eps;
     if (at == eps_placement::scaled_sum) qz = scale == Acc(0) ? Acc(0) : qz + eps / scale;
     const Acc size = qz < Acc(0) ? -qz : qz;
-    return size < std::numeric_limits<Acc>::min() ? Acc(0) : Acc(1) / qz;
+    if (size < least) return {Acc(0)};
+    if (size > Acc(1) / least) return {qz, true};
+    return {Acc(1) / qz};
   }
 
-  /// Rows of o from rows of φ(q)·S.
+  /// Rows of o from rows of φ(q)·S; qz is null where `normalise` is off.
   template <class T>
   void store(const view<T, 4>& o, const tokens& at_rows, const Acc* panel, index_t stride,
              const Acc* qz) const noexcept {
-    using vector = simd::batch<Acc>;
     constexpr index_t W = simd::width<Acc>;
     const view<T, 2> rows = rows_of(o, at_rows, at_rows.count);
     for (index_t r = 0; r < at_rows.count; ++r) {
-      const Acc f = factor(normalise ? qz[r] : Acc(1));
+      const row_factor<Acc> f = factor(normalise ? qz[r] : Acc(1));
       for (index_t j = 0; j < rows.extent(1); j += W) {
-        const vector sum = simd::load(panel + r * stride + j);
-        simd::store_strided(rows.pointer(r, j), rows.stride(1), f == Acc(0) ? vector(Acc(0)) : vector(f) * sum,
+        simd::store_strided(rows.pointer(r, j), rows.stride(1), f(simd::load(panel + r * stride + j)),
                             std::min(W, rows.extent(1) - j));
       }
     }

@@ -792,6 +792,15 @@ inline index_t matrix_chunk(const options& how, const matrix_extents& n, bool in
   return std::max<index_t>(1, std::min(chunk, n.length));
 }
 
+/// The longest chunk of any call that has no more tokens.
+inline index_t longest_matrix_chunk(const options& how, matrix_extents n) noexcept {
+  index_t longest = matrix_chunk(how, n, false, false);
+  for (n.length = std::min<index_t>(n.length, 256); n.length > longest; --n.length) {
+    longest = std::max(longest, matrix_chunk(how, n, false, false));
+  }
+  return longest;
+}
+
 template <class Acc, class Op, class State>
 matrix_problem<Acc> describe(const matrix_binding<Op>& bound, const State& st, form how, bool in_place,
                              const options& chosen) noexcept {
@@ -940,10 +949,15 @@ struct matrix_engine {
   static std::size_t bytes(const Op& op, const options& how) noexcept {
     const output<Op> o;
     const matrix_binding<Op> bound{&op, &o};
+    const index_t longest = longest_matrix_chunk(how, op.extents());
     const auto most = [&]<class Acc>(Acc) noexcept {
       const typename Op::template state_of<Acc> st{};
-      std::size_t all = std::max(scratch_of(describe<Acc>(bound, st, form::recurrent, false, how)),
-                                 scratch_of(describe<Acc>(bound, st, form::chunked, false, how)));
+      std::size_t all = 0;
+      for (const form way : {form::recurrent, form::chunked}) {
+        matrix_problem<Acc> p = describe<Acc>(bound, st, way, false, how);
+        p.plan = matrix_plan::of<Acc>(p.n, longest);
+        all = std::max(all, scratch_of(p));
+      }
       if constexpr (with_left_product<Op>) all = std::max(all, op.template left_bytes<Acc>());
       return all;
     };

@@ -177,7 +177,7 @@ OGIVE_NOINLINE void dot_rows(index_t rows, index_t columns, const Acc* x, index_
                              Acc* y) noexcept {
   using vector = simd::batch<Acc, Arch>;
   constexpr index_t W = simd::width<Acc, Arch>;
-  const auto dot = [&](index_t i) {
+  const auto dot = [&](index_t i) __attribute__((always_inline)) {
     vector sum(Acc(0));
     for (index_t j = 0; j < columns; j += W) {
       sum = simd::fma(simd::load<Arch>(x + i * stride + j), simd::load<Arch>(z + j) + vector(bias), sum);
@@ -253,7 +253,7 @@ class plain_weights {
   void begin(index_t columns) noexcept {
     if (denominator_ != nullptr) zero_rows(denominator_, 0, 1, columns);
   }
-  /// The part of the denominator that a state adds.
+  /// Where the part of the denominator goes that a state adds.
   Acc* denominator() noexcept { return denominator_; }
 
   template <class Arch>
@@ -317,14 +317,17 @@ class left_task {
  public:
   using problem = typename Weights::problem;
 
-  static index_t count(const problem& p) noexcept { return p.sequences() * p.heads * left_plan::of(p).blocks; }
-  static std::size_t scratch(const problem& p) noexcept {
-    arena memory;
-    carve(p, left_plan::of(p), memory);
-    return memory.used();
+  /// Of any call that has no more queries: most if they are one sequence.
+  static std::size_t scratch(problem p) noexcept {
+    p.offsets = {};
+    return scratch(p, left_plan::of(p));
   }
-  OGIVE_NOINLINE static void run(const problem& p, index_t task, arena memory) noexcept {
-    left_task(p, left_plan::of(p), task, memory).block();
+
+  /// All tasks of a call. The context has room for every worker.
+  static void run(const problem& p, context& ctx) noexcept {
+    const left_plan plan = left_plan::of(p);
+    run_tasks(ctx, p.sequences() * p.heads * plan.blocks, scratch(p, plan),
+              [&](index_t task, arena memory) noexcept { run(p, plan, task, memory); });
   }
 
  private:
@@ -347,6 +350,15 @@ class left_task {
     r.weights = memory.take<Acc>(Weights::scratch(plan.columns));
     r.room = memory.take<Acc>(std::max(plan.tokens, left_plan::tile) * padded<Acc>(p.input_dim));
     return r;
+  }
+
+  static std::size_t scratch(const problem& p, const left_plan& plan) noexcept {
+    arena memory;
+    carve(p, plan, memory);
+    return memory.used();
+  }
+  OGIVE_NOINLINE static void run(const problem& p, const left_plan& plan, index_t task, arena memory) noexcept {
+    left_task(p, plan, task, memory).block();
   }
 
   left_task(const problem& p, const left_plan& plan, index_t task, arena& memory) noexcept
@@ -515,19 +527,17 @@ class right_task {
  public:
   using problem = product_problem<Acc>;
 
-  static index_t count(const problem& p) noexcept {
-    const right_plan plan = right_plan::of(p);
-    return p.sequences() * (p.heads / plan.members) * plan.blocks;
-  }
   static std::size_t scratch(const problem& p) noexcept {
     arena memory;
     carve(p, right_plan::of(p), memory);
     return memory.used();
   }
-  OGIVE_NOINLINE static void run(const problem& p, index_t task, arena memory) noexcept {
-    const right_task mine(p, right_plan::of(p), task, memory);
-    mine.write();
-    if (p.outputs) mine.read();
+
+  /// All tasks of a call. The context has room for every worker.
+  static void run(const problem& p, context& ctx) noexcept {
+    const right_plan plan = right_plan::of(p);
+    run_tasks(ctx, p.sequences() * (p.heads / plan.members) * plan.blocks, scratch(p),
+              [&](index_t task, arena memory) noexcept { run(p, plan, task, memory); });
   }
 
  private:
@@ -549,6 +559,12 @@ class right_task {
     r.denominator = memory.take<Acc>(right_plan::tokens);
     r.room = memory.take<Acc>(right_plan::tokens * padded<Acc>(p.input_dim));
     return r;
+  }
+
+  OGIVE_NOINLINE static void run(const problem& p, const right_plan& plan, index_t task, arena memory) noexcept {
+    const right_task mine(p, plan, task, memory);
+    mine.write();
+    if (p.outputs) mine.read();
   }
 
   right_task(const problem& p, const right_plan& plan, index_t task, arena& memory) noexcept
@@ -664,11 +680,10 @@ std::size_t left_product_bytes(const product_problem<Acc>& p) noexcept {
   return left_task<Acc, simd::default_arch, plain_weights<Acc>>::scratch(p);
 }
 
-/// O = (M ∘ φ(Q) φ(K)ᵀ) V, plus φ(Q) S₀ where a state is given. The context has room for every worker.
+/// O = (M ∘ φ(Q) φ(K)ᵀ) V, plus φ(Q) S₀ where a state is given. The context has room for every worker, as below.
 template <class Acc>
 void left_product(const product_problem<Acc>& p, context& ctx) noexcept {
-  using task = left_task<Acc, simd::default_arch, plain_weights<Acc>>;
-  run_tasks(ctx, task::count(p), task::scratch(p), [&](index_t i, arena memory) noexcept { task::run(p, i, memory); });
+  left_task<Acc, simd::default_arch, plain_weights<Acc>>::run(p, ctx);
 }
 
 template <class Acc>
@@ -679,8 +694,7 @@ std::size_t right_product_bytes(const product_problem<Acc>& p) noexcept {
 /// S = S₀ + φ(K)ᵀ V and O = φ(Q) S.
 template <class Acc>
 void right_product(const product_problem<Acc>& p, context& ctx) noexcept {
-  using task = right_task<Acc, simd::default_arch>;
-  run_tasks(ctx, task::count(p), task::scratch(p), [&](index_t i, arena memory) noexcept { task::run(p, i, memory); });
+  right_task<Acc, simd::default_arch>::run(p, ctx);
 }
 
 }  // namespace detail

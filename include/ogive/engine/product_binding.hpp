@@ -7,8 +7,6 @@
 #include <ogive/engine/feature_rows.hpp>
 #include <ogive/engine/product.hpp>
 
-#include <cmath>
-
 namespace ogive {
 inline namespace OGIVE_ABI {
 namespace detail {
@@ -24,8 +22,7 @@ struct product_binding {
 
   index_t key_dim() const noexcept { return features(op.map, op.k.extent(3)); }
   quotient<Acc> divide() const noexcept {
-    const Acc s = op.scale ? static_cast<Acc>(*op.scale) : Acc(1) / std::sqrt(static_cast<Acc>(key_dim()));
-    return {op.normalise, s, static_cast<Acc>(op.eps), op.eps_at};
+    return quotient<Acc>::of(op, key_dim());
   }
 
   product_problem<Acc> problem() const noexcept {

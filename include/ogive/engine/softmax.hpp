@@ -128,14 +128,16 @@ class softmax_rows_task {
   static constexpr index_t most = 4;  // rows; more are better off as products of matrices
 
   static bool fits(const problem& p) noexcept { return p.queries * p.readers() <= most; }
-  static index_t count(const problem& p) noexcept { return p.queries == 0 ? 0 : p.sequences() * p.heads; }
   static std::size_t scratch(const problem& p) noexcept {
     arena memory;
     carve(p, memory);
     return memory.used();
   }
-  OGIVE_NOINLINE static void run(const problem& p, index_t task, arena memory) noexcept {
-    softmax_rows_task(p, task, memory).rows();
+
+  /// All tasks of a call. The context has room for every worker.
+  static void run(const problem& p, context& ctx) noexcept {
+    run_tasks(ctx, p.queries == 0 ? 0 : p.sequences() * p.heads, scratch(p),
+              [&](index_t task, arena memory) noexcept { run(p, task, memory); });
   }
 
  private:
@@ -157,6 +159,10 @@ class softmax_rows_task {
     r.o = memory.take<Acc>(most * V);
     r.room = memory.take<Acc>(tile * padded<Acc>(p.input_dim));
     return r;
+  }
+
+  OGIVE_NOINLINE static void run(const problem& p, index_t task, arena memory) noexcept {
+    softmax_rows_task(p, task, memory).rows();
   }
 
   softmax_rows_task(const problem& p, index_t task, arena& memory) noexcept
@@ -317,24 +323,22 @@ class softmax_rows_task {
 template <class Acc>
 using softmax_blocks_task = left_task<Acc, simd::default_arch, softmax_weights<Acc>>;
 
-/// Bytes of scratch one worker needs.
+/// Bytes of scratch one worker needs, for as many queries or fewer.
 template <class Acc>
 std::size_t softmax_bytes(const softmax_problem<Acc>& p) noexcept {
-  using few = softmax_rows_task<Acc, simd::default_arch>;
-  return few::fits(p) ? few::scratch(p) : softmax_blocks_task<Acc>::scratch(p);
+  const std::size_t rows = softmax_rows_task<Acc, simd::default_arch>::scratch(p);
+  return softmax_rows_task<Acc, simd::default_arch>::fits(p) ? rows
+                                                             : std::max(rows, softmax_blocks_task<Acc>::scratch(p));
 }
 
+/// The context has room for every worker.
 template <class Acc>
 void softmax(const softmax_problem<Acc>& p, context& ctx) noexcept {
-  const auto run = [&]<class Task>(Task*) noexcept {
-    run_tasks(ctx, Task::count(p), Task::scratch(p),
-              [&](index_t i, arena memory) noexcept { Task::run(p, i, memory); });
-  };
   using few = softmax_rows_task<Acc, simd::default_arch>;
   if (few::fits(p)) {
-    run(static_cast<few*>(nullptr));
+    few::run(p, ctx);
   } else {
-    run(static_cast<softmax_blocks_task<Acc>*>(nullptr));
+    softmax_blocks_task<Acc>::run(p, ctx);
   }
 }
 

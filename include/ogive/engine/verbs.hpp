@@ -5,7 +5,8 @@
 //   has_steps, has_chunks               which verbs exist besides check and forward
 //   own<Op>(given)                      what the caller gave as the state, as the operator's own state struct
 //   check(op, st, o, how)               whether the arguments fit; noexcept
-//   bytes(op, how)                      scratch of one worker, for any verb and any storage of the state; noexcept
+//   bytes(op, how)                      scratch of one worker, for any verb and any storage of the state, for as many
+//                                       tokens or fewer; noexcept
 //   run<Verb>(op, st, o, how, ctx)      everything after the door
 #pragma once
 
@@ -63,7 +64,8 @@ status check(const Op& op, State&& st, const output_of<Op>& o, const options& ho
   return engine_for<Op>::check(op, engine_for<Op>::template own<Op>(st), o, how);
 }
 
-/// Scratch, in bytes, that any verb of this operator needs for `workers` threads, whatever the state's storage.
+/// Scratch, in bytes, that any verb of this operator needs for `workers` threads, whatever the state's storage; also on
+/// fewer tokens, so that what a prompt needs is enough for the steps after it.
 template <detail::has_engine Op>
 std::size_t scratch_bytes(const Op& op, const options& how = {}, int workers = 1) noexcept {
   return engine_for<Op>::bytes(op, how) * static_cast<std::size_t>(std::max(workers, 1));
@@ -104,7 +106,7 @@ void chunked(const Op& op, State&& st, const output_of<Op>& o, const options& ho
   detail::check_and_run<detail::verb::chunked>(op, st, o, how, ctx);
 }
 
-/// The form that suits shape, type and instruction set; `how.form` forces one.
+/// The form that suits shape, type, instruction set and whether a state is given; `how.form` forces one.
 template <detail::has_engine Op, class State = typename Op::default_state>
 void forward(prechecked_t, const Op& op, State&& st, const output_of<Op>& o, const options& how = {},
              context& ctx = default_context()) noexcept {

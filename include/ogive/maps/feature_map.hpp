@@ -2,7 +2,8 @@
 //
 // Linear attention replaces exp(q·k) by φ(q)·φ(k). A map is a small type, cheap to copy (weights are views), of one of
 // two kinds:
-//   elementwise   template <class X> X operator()(X x) const;       X is float, double, or a simd::batch of them
+//   elementwise   template <class X> X operator()(X x) const;       X is float, double, or a simd::batch of them, where
+//                                                                   comparisons are no conditions: simd::select
 //   row map       index_t features(index_t d) const;
 //                 template <class Acc>
 //                 void operator()(view<const Acc, 2> x, view<Acc, 2> y, const map_site& first) const;
@@ -15,7 +16,7 @@
 #include <ogive/core/accum.hpp>
 #include <ogive/core/check.hpp>
 #include <ogive/core/context.hpp>
-#include <ogive/simd/batch.hpp>
+#include <ogive/simd/guarded.hpp>
 
 #include <tuple>
 
@@ -49,6 +50,16 @@ concept maps_rows_of = requires(const M& map, view<const Acc, 2> x, view<Acc, 2>
   map(x, y, first);
 };
 
+template <class M, class Acc>
+concept maps_a_guarded_batch = requires(const M& map, simd::guarded<Acc> x) {
+  { map(x) } -> std::convertible_to<simd::batch<Acc>>;
+};
+/// Never run. To find its return type, the compiler looks into the body, and so into the body of the map.
+template <class Acc, class M>
+auto try_guarded(const M& map) {
+  if constexpr (maps_a_guarded_batch<M, Acc>) map(simd::guarded<Acc>());
+}
+
 // The compiler prints these names when a type is refused as a feature map.
 template <class M>
 inline constexpr bool map_can_be_called_with_a_number_or_has_features_of_d =
@@ -57,6 +68,11 @@ template <class M>
 inline constexpr bool map_with_features_can_be_called_with_rows_x_y_and_a_map_site =
     !counts_features<M> || (maps_rows_of<M, float> && maps_rows_of<M, double>);
 template <class M>
+inline constexpr bool map_of_a_batch_does_not_branch = requires(const M& map) {
+  try_guarded<float>(map);
+  try_guarded<double>(map);
+};
+template <class M>
 inline constexpr bool map_can_be_copied = std::copy_constructible<M>;
 
 }  // namespace maps::detail
@@ -64,7 +80,8 @@ inline constexpr bool map_can_be_copied = std::copy_constructible<M>;
 template <class M>
 concept feature_map =
     maps::detail::map_can_be_copied<M> && maps::detail::map_can_be_called_with_a_number_or_has_features_of_d<M> &&
-    maps::detail::map_with_features_can_be_called_with_rows_x_y_and_a_map_site<M>;
+    maps::detail::map_with_features_can_be_called_with_rows_x_y_and_a_map_site<M> &&
+    (maps::detail::counts_features<M> || maps::detail::map_of_a_batch_does_not_branch<M>);
 
 template <class M>
 concept row_map = feature_map<M> && maps::detail::counts_features<M>;
@@ -124,7 +141,7 @@ namespace maps::detail {
 /// y_i = map(x_i) for n numbers; x may be y.
 template <class M, class Acc>
 void map_numbers(const M& map, const Acc* x, Acc* y, index_t n) noexcept {
-  if constexpr (requires(simd::batch<Acc> v) {
+  if constexpr (maps_a_guarded_batch<M, Acc> && requires(simd::batch<Acc> v) {
                   { map(v) } -> std::same_as<simd::batch<Acc>>;
                 }) {
     constexpr index_t width = simd::width<Acc>;

@@ -12,7 +12,6 @@
 #include <ogive/engine/product_binding.hpp>
 #include <ogive/maps/polynomial.hpp>
 
-#include <cmath>
 #include <optional>
 
 namespace ogive {
@@ -95,12 +94,14 @@ struct linear_attention {
     detail::clear_masked(key_mask, at, panel, stride, detail::padded<Acc>(v.extent(3)));
   }
   template <class Acc>
-  void store(const tokens& at, Acc* panel, index_t stride, const Acc* denominator, Acc* room,
+  void store(const tokens& at, Acc* panel, index_t stride, const Acc* denominator, Acc*,
              const view<T, 4>& o) const noexcept {
     const detail::quotient<Acc> divide = quotient<Acc>();
-    for (index_t i = 0; i < at.count; ++i) room[i] = divide.factor(normalise ? denominator[i] : Acc(1));
-    detail::change_rows(panel, stride, at.count, v.extent(3),
-                        [&](index_t i, index_t, auto sum) noexcept { return decltype(sum)(room[i]) * sum; });
+    for (index_t i = 0; i < at.count; ++i) {
+      const detail::row_factor<Acc> factor = divide.factor(normalise ? denominator[i] : Acc(1));
+      detail::change_rows(panel + i * stride, stride, 1, v.extent(3),
+                          [&](index_t, index_t, auto sum) noexcept { return factor(sum); });
+    }
     detail::store_rows(panel, stride, detail::rows_of(o, at, at.count));
   }
 
@@ -123,8 +124,7 @@ struct linear_attention {
 
   template <class Acc>
   detail::quotient<Acc> quotient() const noexcept {
-    const Acc root = std::sqrt(static_cast<Acc>(extents().key_dim));
-    return {normalise, scale ? static_cast<Acc>(*scale) : Acc(1) / root, static_cast<Acc>(eps), eps_at};
+    return detail::quotient<Acc>::of(*this, extents().key_dim);
   }
 };
 

@@ -94,10 +94,10 @@ status check_product(const Op& op, const State& st, const view<typename Op::scal
   ask.pools("z_initial", st.z_initial, "z_final", st.z_final, st.initial_slots, st.final_slots, B, {0, H, K},
             "[slots, H, K]");
   ask.apart("o", o, "initial", st.initial).apart("o", o, "final", st.final);
-  if (ask && op.normalise && st.initial.present() != st.z_initial.present()) {
+  if (ask && (op.normalise || st.z_initial.present()) && st.initial.present() != st.z_initial.present()) {
     ask.refuse("z_initial") << "must come with initial: the normaliser is part of the state";
   }
-  if (ask && op.normalise && st.final.present() != st.z_final.present()) {
+  if (ask && (op.normalise || st.z_final.present()) && st.final.present() != st.z_final.present()) {
     ask.refuse("z_final") << "must come with final: the normaliser is part of the state";
   }
   return ask.result();

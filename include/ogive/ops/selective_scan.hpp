@@ -7,7 +7,7 @@
 //
 // B is discretised by the Euler term d B, as the code of Mamba does on purpose; its paper writes zero-order hold, which
 // is `rule = discretisation::zoh`: h_t = exp(d_t A) h_{t-1} + (exp(d_t A) − 1)/A B_t u_t. Complex A, B and C stand for
-// conjugate pairs of which one is kept: y = 2 Re(C_t · h_t) + ….
+// conjugate pairs of which one is kept: y = 2 Re(C_t · h_t) + …. A d_t of 0 keeps the state, whatever A is: −∞ too.
 // Gu & Dao, Mamba, arXiv:2312.00752.
 #pragma once
 
@@ -262,10 +262,11 @@ struct selective_scan {
       return;
     }
     const vector w_re = simd::fnma(away, one, simd::expm1(z_re) * (one - away));
-    const vector square = simd::fma(z_re, z_re, z_im * z_im);
+    const vector re = detail::bounded(z_re);
+    const vector square = simd::fma(re, re, z_im * z_im);
     const auto apart = square > vector(std::numeric_limits<Acc>::min() / std::numeric_limits<Acc>::epsilon());
-    const vector phi_re = simd::select(apart, simd::fma(w_re, z_re, a_im * z_im) / square, one);
-    const vector phi_im = simd::select(apart, simd::fnma(w_re, z_im, a_im * z_re) / square, vector(Acc(0)));
+    const vector phi_re = simd::select(apart, simd::fma(w_re, re, a_im * z_im) / square, one);
+    const vector phi_im = simd::select(apart, simd::fnma(w_re, z_im, a_im * re) / square, vector(Acc(0)));
     simd::store(b, simd::fnma(phi_im, in_im, phi_re * in_re));
     simd::store(b + W, simd::fma(phi_im, in_re, phi_re * in_im));
   }

@@ -174,7 +174,7 @@ status check(const softmax_attention<T>& op, const std::type_identity_t<view<T, 
   return detail::check_softmax(op, o, how);
 }
 
-/// Scratch, in bytes, that `forward` needs for `workers` threads.
+/// Scratch, in bytes, that `forward` needs for `workers` threads, for as many queries or fewer.
 template <storage T>
 std::size_t scratch_bytes(const softmax_attention<T>& op, const options& = {}, int workers = 1) noexcept {
   const view<T, 4> o;

@@ -103,7 +103,8 @@ sums<Acc> read(const Row& q, const tensor<Acc, 2>& S, const tensor<Acc, 1>& z) {
 template <class Acc, class Op, class Out>
 void write_row(const Op& op, const sums<Acc>& row, const view<Out, 1>& o) {
   using std::sqrt;
-  const Acc scale = op.scale ? static_cast<Acc>(*op.scale) : Acc(1) / sqrt(static_cast<Acc>(op.k.extent(3)));
+  const Acc K = static_cast<Acc>(std::max<index_t>(op.k.extent(3), 1));
+  const Acc scale = op.scale ? static_cast<Acc>(*op.scale) : Acc(1) / sqrt(K);
   const Acc eps = static_cast<Acc>(op.eps);
   Acc factor = scale;
   Acc denominator(1);

@@ -4,7 +4,8 @@
 //   h_t = exp(d_t A) h_{t-1} + B̄_t u_t,   B̄_t = d_t B_t (Mamba's rule) or (exp(d_t A) − 1)/A · B_t (exact)
 //   y_t = (C_t · h_t + D u_t) silu(z_t)
 //
-// per channel. Complex A: half of each conjugate pair is kept and C·h counts as 2 Re(C·h).
+// per channel. A d_t of 0 keeps the state, whatever A is. Complex A: half of each conjugate pair is kept and C·h counts
+// as 2 Re(C·h).
 // Gu and Dao 2023, arXiv:2312.00752.
 #pragma once
 
@@ -42,7 +43,8 @@ void evaluate(const Op& op, const State& given, const view<Out, 3>& y) {
           if (op.dt_bias.present()) d = d + lift<Acc>(op.dt_bias(c));
           if (op.dt_softplus) d = softplus(d);
           for (index_t r = 0; r < N; ++r) {
-            const Number A = lift<Acc>(op.A(c, r));
+            Number A = lift<Acc>(op.A(c, r));
+            if (d == Acc(0) && !(d * A == Number(0))) A = Number(0);  // 0 · ∞
             const Number B(lift<Acc>(op.B(b, t, of_B, r)));
             const auto [A_bar, B_bar] = op.rule == Rule::zoh ? zoh(A, B, d) : mamba(A, B, d);
             h(r) = A_bar * h(r) + B_bar * u;

@@ -64,7 +64,7 @@ inline constexpr lane_table<T, W> lanes_from_zero{};
 
 }  // namespace detail
 
-// ---- memory ------------------------------------------------------------------------------------------------------
+// Memory.
 
 template <class T, class Arch = default_arch>
 OGIVE_INLINE batch<T, Arch> broadcast(T x) noexcept {
@@ -135,7 +135,7 @@ OGIVE_INLINE void store(T* p, const batch<T, Arch>& x, index_t count) noexcept {
   simd::store(p, x, lanes<T, Arch>(count));
 }
 
-// ---- storage types -----------------------------------------------------------------------------------------------
+// Storage types.
 
 /// `width` elements of float16, bfloat16, float or double as a batch of T.
 template <class T, class Arch = default_arch, class S>
@@ -217,7 +217,7 @@ OGIVE_INLINE void store_strided(S* p, index_t stride, const batch<T, Arch>& x,
   for (index_t i = 0; i < width<T, Arch> && i < count; ++i) p[i * stride] = buffer[i];
 }
 
-// ---- arithmetic --------------------------------------------------------------------------------------------------
+// Arithmetic.
 
 /// Whether fma rounds once. Without such an instruction (SSE2) it is a product and a sum.
 template <class T, class Arch = default_arch>
@@ -258,16 +258,26 @@ OGIVE_INLINE batch<T, Arch> divide(const batch<T, Arch>& a, const batch<T, Arch>
   }
 }
 
-/// The smaller; b where either is NaN.
+/// The smaller; NaN where b is NaN.
 template <class T, class Arch>
 OGIVE_INLINE batch<T, Arch> min(const batch<T, Arch>& a, const batch<T, Arch>& b) noexcept {
-  return xsimd::min(a, b);
+  using register_type = typename batch<T, Arch>::register_type;
+  if constexpr (requires(register_type r) { native::min(r, r); }) {
+    return native::min(static_cast<register_type>(a), static_cast<register_type>(b));
+  } else {
+    return xsimd::min(a, b);
+  }
 }
 
-/// The larger; b where either is NaN.
+/// The larger; NaN where b is NaN.
 template <class T, class Arch>
 OGIVE_INLINE batch<T, Arch> max(const batch<T, Arch>& a, const batch<T, Arch>& b) noexcept {
-  return xsimd::max(a, b);
+  using register_type = typename batch<T, Arch>::register_type;
+  if constexpr (requires(register_type r) { native::max(r, r); }) {
+    return native::max(static_cast<register_type>(a), static_cast<register_type>(b));
+  } else {
+    return xsimd::max(a, b);
+  }
 }
 
 template <class T, class Arch>
@@ -316,7 +326,7 @@ OGIVE_INLINE T first(const batch<T, Arch>& x) noexcept {
   return static_cast<typename batch<T, Arch>::register_type>(x)[0];
 }
 
-// ---- reductions --------------------------------------------------------------------------------------------------
+// Reductions.
 
 namespace detail {
 
@@ -403,7 +413,7 @@ OGIVE_INLINE T reduce_min(const batch<T, Arch>& x) noexcept {
   return -simd::reduce_max(-x);
 }
 
-// ---- bits, for the functions of math.hpp -------------------------------------------------------------------------
+// Bits, for the functions of math.hpp.
 
 /// The lanes as unsigned integers; & | ^ << >> by a number work on them.
 template <class T, class Arch>

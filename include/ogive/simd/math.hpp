@@ -319,7 +319,7 @@ OGIVE_INLINE void cexp(const batch<T, Arch>& re, const batch<T, Arch>& im, batch
   out_im = radius * s;
 }
 
-// ---- one number: the bits a lane would have ------------------------------------------------------------------------
+// One number: the bits a lane would have.
 
 template <std::floating_point T>
 OGIVE_INLINE T exp(T x) noexcept {

@@ -20,6 +20,8 @@ none fma(none&, none&, none&);
 none fnma(none&, none&, none&);
 none divide(none&, none&);
 none sqrt(none&);
+none min(none&, none&);
+none max(none&, none&);
 none scale2(none&, none&);
 none sum(none&);
 none largest(none&);
@@ -35,7 +37,25 @@ struct partial;
 template <class S, class T, std::size_t Bytes>
 struct converted;
 
-// ---- arithmetic ------------------------------------------------------------------------------------------
+// Arithmetic. The machine's min and max give b where either is NaN; xsimd passes (a, b) or (b, a) on, by version.
+#if defined(__SSE2__)
+OGIVE_INLINE __m128 min(__m128 a, __m128 b) noexcept { return _mm_min_ps(a, b); }
+OGIVE_INLINE __m128d min(__m128d a, __m128d b) noexcept { return _mm_min_pd(a, b); }
+OGIVE_INLINE __m128 max(__m128 a, __m128 b) noexcept { return _mm_max_ps(a, b); }
+OGIVE_INLINE __m128d max(__m128d a, __m128d b) noexcept { return _mm_max_pd(a, b); }
+#endif
+#if defined(__AVX__)
+OGIVE_INLINE __m256 min(__m256 a, __m256 b) noexcept { return _mm256_min_ps(a, b); }
+OGIVE_INLINE __m256d min(__m256d a, __m256d b) noexcept { return _mm256_min_pd(a, b); }
+OGIVE_INLINE __m256 max(__m256 a, __m256 b) noexcept { return _mm256_max_ps(a, b); }
+OGIVE_INLINE __m256d max(__m256d a, __m256d b) noexcept { return _mm256_max_pd(a, b); }
+#endif
+#if defined(__AVX512F__)
+OGIVE_INLINE __m512 min(__m512 a, __m512 b) noexcept { return _mm512_min_ps(a, b); }
+OGIVE_INLINE __m512d min(__m512d a, __m512d b) noexcept { return _mm512_min_pd(a, b); }
+OGIVE_INLINE __m512 max(__m512 a, __m512 b) noexcept { return _mm512_max_ps(a, b); }
+OGIVE_INLINE __m512d max(__m512d a, __m512d b) noexcept { return _mm512_max_pd(a, b); }
+#endif
 #if defined(__FMA__)
 OGIVE_INLINE __m128 fma(__m128 a, __m128 b, __m128 c) noexcept { return _mm_fmadd_ps(a, b, c); }
 OGIVE_INLINE __m128d fma(__m128d a, __m128d b, __m128d c) noexcept { return _mm_fmadd_pd(a, b, c); }
@@ -63,7 +83,7 @@ OGIVE_INLINE float32x4_t divide(float32x4_t a, float32x4_t b) noexcept { return 
 OGIVE_INLINE float32x4_t sqrt(float32x4_t x) noexcept { return vsqrtq_f32(x); }
 #endif
 
-// ---- sums over lanes: always the halving tree, lane i + lane i + W/2, so every path gives the same bits -----------
+// Sums over lanes: always the halving tree, lane i + lane i + W/2, so every path gives the same bits.
 #if defined(__SSE2__)
 OGIVE_INLINE float sum(__m128 x) noexcept {
   x = _mm_add_ps(x, _mm_movehl_ps(x, x));
@@ -154,8 +174,7 @@ OGIVE_INLINE __m512 sum_all(const __m512* x) noexcept {
 }
 #endif
 
-// ---- W rows of W lanes, turned round in place
-// ------------------------------------------------------------------------
+// W rows of W lanes, turned round in place.
 #if defined(__SSE2__)
 OGIVE_INLINE void transpose(__m128d* x) noexcept {
   const __m128d low = _mm_unpacklo_pd(x[0], x[1]);
@@ -262,7 +281,7 @@ OGIVE_INLINE void transpose(__m512* x) noexcept {
 }
 #endif
 
-// ---- the first lanes ---------------------------------------------------------------------------------------------
+// The first lanes.
 template <class T, std::size_t Bytes>
 struct partial {
   using mask = index_t;
@@ -326,7 +345,7 @@ struct partial<double, 64> {
 };
 #endif
 
-// ---- storage types -----------------------------------------------------------------------------------------------
+// Storage types.
 #if defined(__SSE2__)
 template <>
 struct converted<bfloat16, float, 16> {

@@ -28,6 +28,17 @@ arguments draw(std::uint64_t seed) {
   return in;
 }
 
+// As many heads and elements as above; values positive, features always are.
+attention_arguments draw_heads(std::uint64_t seed) {
+  attention_arguments in{.q = tensor<float, 4>({1, length, heads, key_dim}),
+                         .k = tensor<float, 4>({1, length, heads, key_dim}),
+                         .v = tensor<float, 4>({1, length, heads, value_dim})};
+  ogive::testing::rng random(seed);
+  for (auto* any : {&in.q, &in.k}) ogive::testing::fill_normal(random, any->all());
+  ogive::testing::fill_uniform(random, in.v.all(), 0.1, 1);
+  return in;
+}
+
 tensor<float, 4> zero_state() { return tensor<float, 4>({1, heads, key_dim, value_dim}); }
 
 }  // namespace
@@ -60,6 +71,17 @@ int main() {
     check(expect(first, whole.all().slice(1, 0, half)), "the units compute the same");
     check(expect(second, whole.all().slice(1, half, length - half)), "a state crosses between the units");
     check(expect(carried, state.all()), "and ends as if it had not");
+  }
+
+  // Numerator and denominator sum `length` weights, sums of key_dim products of two features good to two ulp.
+  const double attention_bound = ogive::testing::tolerance<float>(2 * (length + key_dim + 4));
+  for (std::uint64_t round = 0; round < 100; ++round) {
+    const attention_arguments in = draw_heads(round);
+    for (const auto how : {ogive::form::automatic, ogive::form::recurrent, ogive::form::chunked, ogive::form::left}) {
+      const auto narrow = narrow_attend(in, how);
+      check(ogive::testing::compare(wide_attend(in, how).all(), narrow.all(), attention_bound, relative).ok,
+            "the units attend the same");
+    }
   }
 
   const arguments in = draw(0);

@@ -1,6 +1,8 @@
 // The body of both units; UNIT(name) gives the functions their names.
 #include "units.hpp"
 
+#include <ogive/maps/elementwise.hpp>
+#include <ogive/ops/linear_attention.hpp>
 #include <ogive/ops/ssd.hpp>
 
 namespace two_isas {
@@ -12,6 +14,13 @@ ogive::tensor<float, 4> UNIT(run)(const arguments& in, ogive::index_t begin, ogi
   ogive::tensor<float, 4> y(op.x.extents());
   ogive::forward(op, {.initial = state, .final = state}, y);
   return y;
+}
+
+ogive::tensor<float, 4> UNIT(attend)(const attention_arguments& in, ogive::form how) {
+  ogive::tensor<float, 4> o(in.v.extents());
+  const ogive::linear_attention<float, ogive::maps::elu1> op{.q = in.q, .k = in.k, .v = in.v};
+  ogive::forward(op, {}, o, {.form = how});
+  return o;
 }
 
 bool UNIT(catches)(run other, const arguments& in) {

@@ -22,7 +22,7 @@ options and its comparison in its metadata; all shapes are read from its tensors
 What runs on a file: the definition in double; every form of the operator (step in one call and token by token,
 recurrent, chunked in chunks of several sizes, forward; left and right product where there is no time) in double and
 float, with K-first and V-first states; and in bfloat16 and float16. Feature maps and discretisations run in double and
-float. Gradients (tensors d_* and grad_*) are not looked at.
+float. Gradients (tensors d_* and grad_*) are looked at where an operator has a backward pass.
 
 Bounds. double: 1e-10 of the largest number of an output (1e-12 of each element where the file asks for elementwise
 comparison). float: 50 times the error that the file states for the plain formula in float, at least 1e-5. 16-bit

@@ -1,0 +1,140 @@
+// L7: the verbs of layers, written once. A layer is an aggregate of views with its letters and
+//   output, gradient                 the view that is written; the mirror of the fields, of mutable views
+//   rules                            a type with the static members that the verbs below call
+// Layers with a state are also operators of engine/verbs.hpp: check, step, recurrent and forward are the ones there.
+#pragma once
+
+#include <ogive/core/check.hpp>
+#include <ogive/engine/verbs.hpp>
+#include <ogive/simd/flush.hpp>
+
+namespace ogive {
+inline namespace OGIVE_ABI {
+
+/// The gradients of a layer: one mutable view per field, in the accumulation type where sums over tokens are kept. An
+/// absent one is not wanted and costs nothing.
+template <class Layer>
+using gradient_of = typename Layer::gradient;
+
+/// What `backward` is given of the outputs: the derivatives of a scalar by them.
+template <class Layer>
+using cotangent_of = view<const typename Layer::output::element_type, Layer::output::rank>;
+
+namespace detail {
+
+template <class Layer>
+concept layer = requires {
+  typename Layer::rules;
+  typename Layer::gradient;
+};
+template <class Layer>
+concept layer_with_state = layer<Layer> && has_engine<Layer>;
+template <class Layer>
+concept plain_layer = layer<Layer> && !has_engine<Layer>;
+
+/// Runs `body(task, arena)` for every task, subnormal numbers as zero where the context says so. The context has room.
+template <class Body>
+void run_tasks(context& ctx, index_t count, std::size_t bytes, const Body& body) noexcept {
+  const bool flush = ctx.flush();
+  ctx.run(count, bytes, [&](index_t task, arena memory) noexcept {
+    if (flush) {
+      const flush_subnormals quiet;
+      body(task, memory);
+    } else {
+      body(task, memory);
+    }
+  });
+}
+
+/// Room for every worker; after `reserve` with `scratch_bytes` nothing happens here.
+inline void reserve_for(context& ctx, std::size_t bytes) {
+  ctx.reserve(static_cast<std::size_t>(ctx.workers()) * bytes);
+}
+
+/// The only form there is.
+inline void one_form(core::checker& ask, const options& how) noexcept {
+  ask.chunk(how);
+  if (ask && how.form != form::automatic && how.form != form::recurrent) {
+    ask.refuse("form", status_code::value) << "must be automatic: a layer has one form";
+  }
+}
+
+}  // namespace detail
+
+/// Whether the arguments fit together: nothing is read from the tensors or written. `forward` asks this first and
+/// throws what it says; after it has passed, the `prechecked` twin never throws.
+template <detail::plain_layer Layer>
+status check(const Layer& layer, const std::type_identity_t<typename Layer::output>& y,
+             const options& how = {}) noexcept {
+  return Layer::rules::check(layer, y, how);
+}
+
+/// The same for `backward`.
+template <detail::plain_layer Layer>
+status check_backward(const Layer& layer, const std::type_identity_t<cotangent_of<Layer>>& d_y,
+                      const std::type_identity_t<gradient_of<Layer>>& d, const options& how = {}) noexcept {
+  return Layer::rules::check_backward(layer, d_y, d, how);
+}
+
+/// Scratch, in bytes, that any verb of this layer needs for `workers` threads.
+template <detail::plain_layer Layer>
+std::size_t scratch_bytes(const Layer& layer, const options& how = {}, int workers = 1) noexcept {
+  return Layer::rules::bytes(layer, how) * static_cast<std::size_t>(std::max(workers, 1));
+}
+
+template <detail::plain_layer Layer>
+void forward(prechecked_t, const Layer& layer, const std::type_identity_t<typename Layer::output>& y,
+             const options& how = {}, context& ctx = default_context()) noexcept {
+  Layer::rules::forward(layer, y, how, ctx);
+}
+template <detail::plain_layer Layer>
+void forward(const Layer& layer, const std::type_identity_t<typename Layer::output>& y, const options& how = {},
+             context& ctx = default_context()) {
+  require(check(layer, y, how));
+  Layer::rules::forward(layer, y, how, ctx);
+}
+
+/// Gradients from the cotangent of the output. They overwrite, or, with `how.accumulate`, add; what is shared by many
+/// tokens is summed in an order that the shape alone decides.
+template <detail::plain_layer Layer>
+void backward(prechecked_t, const Layer& layer, const std::type_identity_t<cotangent_of<Layer>>& d_y,
+              const std::type_identity_t<gradient_of<Layer>>& d, const options& how = {},
+              context& ctx = default_context()) noexcept {
+  Layer::rules::backward(layer, d_y, d, how, ctx);
+}
+template <detail::plain_layer Layer>
+void backward(const Layer& layer, const std::type_identity_t<cotangent_of<Layer>>& d_y,
+              const std::type_identity_t<gradient_of<Layer>>& d, const options& how = {},
+              context& ctx = default_context()) {
+  require(check_backward(layer, d_y, d, how));
+  Layer::rules::backward(layer, d_y, d, how, ctx);
+}
+
+/// With a state: `st` as `forward` had it, `d_y` absent where only the final state has a cotangent, which is in
+/// `d_st.final`; the gradient of the initial state goes to `d_st.initial`.
+template <detail::layer_with_state Layer, class State = typename Layer::default_state,
+          class Gradient = typename Layer::default_state_gradient>
+status check_backward(const Layer& layer, State&& st, const std::type_identity_t<cotangent_of<Layer>>& d_y,
+                      const Gradient& d_st, const std::type_identity_t<gradient_of<Layer>>& d,
+                      const options& how = {}) noexcept {
+  return Layer::rules::check_backward(layer, engine_for<Layer>::template own<Layer>(st), d_y, d_st, d, how);
+}
+template <detail::layer_with_state Layer, class State = typename Layer::default_state,
+          class Gradient = typename Layer::default_state_gradient>
+void backward(prechecked_t, const Layer& layer, State&& st, const std::type_identity_t<cotangent_of<Layer>>& d_y,
+              const Gradient& d_st, const std::type_identity_t<gradient_of<Layer>>& d, const options& how = {},
+              context& ctx = default_context()) noexcept {
+  Layer::rules::backward(layer, engine_for<Layer>::template own<Layer>(st), d_y, d_st, d, how, ctx);
+}
+template <detail::layer_with_state Layer, class State = typename Layer::default_state,
+          class Gradient = typename Layer::default_state_gradient>
+void backward(const Layer& layer, State&& st, const std::type_identity_t<cotangent_of<Layer>>& d_y,
+              const Gradient& d_st, const std::type_identity_t<gradient_of<Layer>>& d, const options& how = {},
+              context& ctx = default_context()) {
+  const auto own = engine_for<Layer>::template own<Layer>(st);
+  require(Layer::rules::check_backward(layer, own, d_y, d_st, d, how));
+  Layer::rules::backward(layer, own, d_y, d_st, d, how, ctx);
+}
+
+}  // namespace OGIVE_ABI
+}  // namespace ogive
