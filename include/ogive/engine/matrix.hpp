@@ -631,7 +631,7 @@ struct matrix_binding {
         [](const void* self, operand which, const tokens& at, lines_ahead& lines) noexcept {
           const auto* bound = static_cast<const matrix_binding*>(self);
           if (which == operand::output) {
-            lines.add(ahead_of(*bound->o, at));
+            if (!past_caches<Acc>(*bound->o)) lines.add(ahead_of(*bound->o, at));
           } else {
             bound->op->ahead(which, at, lines);
           }
@@ -858,6 +858,7 @@ void run_tasks_of(const matrix_problem<Acc>& p, context& ctx) {
     } else {
       engine::run(p, task, memory);
     }
+    simd::stream_fence();
   });
 }
 

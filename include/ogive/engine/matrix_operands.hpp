@@ -129,7 +129,7 @@ struct matrix_operands {
   }
   template <class Acc>
   void store(const tokens& at, Acc* panel, index_t stride, const Acc*, Acc*, const view<T, 4>& o) const noexcept {
-    detail::store_rows(panel, stride, detail::rows_of(o, at, at.count));
+    detail::store_tokens(panel, stride, o, at);
   }
   template <class Acc>
   void load_gates(const tokens& at, Acc* panel, index_t stride) const noexcept {

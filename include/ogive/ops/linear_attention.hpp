@@ -102,7 +102,7 @@ struct linear_attention {
       detail::change_rows(panel + i * stride, stride, 1, v.extent(3),
                           [&](index_t, index_t, auto sum) noexcept { return factor(sum); });
     }
-    detail::store_rows(panel, stride, detail::rows_of(o, at, at.count));
+    detail::store_tokens(panel, stride, o, at);
   }
 
   /// (φ(Q) φ(K)ᵀ under the causal mask) V, for options{.form = form::left}.

@@ -121,7 +121,7 @@ struct ssd {
         return out * simd::silu(simd::load(room + i * room_stride + j));
       });
     }
-    detail::store_rows(o, stride, detail::rows_of(y, at, at.count));
+    detail::store_tokens(o, stride, y, at);
   }
 };
 
