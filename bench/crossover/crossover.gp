@@ -45,10 +45,10 @@ do for [kind in 'svg png'] {
     unset arrow
 
     if (i == 1) {
-      set label 11 'Where linear attention overtakes softmax attention' at screen left_edge, 0.955 left textcolor rgb ink font ',22'
+      set label 11 title at screen left_edge, 0.955 left textcolor rgb ink font ',22'
       set label 12 'Time per token of a head. The right product Q(K^{T}V) costs the same however many tokens n; the left product (QK^{T})V and softmax attention grow with n.' \
         at screen left_edge, 0.912 left textcolor rgb ink
-      set label 13 'Dashed lines: left and right product take equally many flops, counted. Dots and n*: from there on the right product is faster, timed.' \
+      set label 13 'Dashed lines: left and right product take equally many flops, counted. Dots and n*: timed, the right product overtakes the left (orange) and softmax (grey).' \
         at screen left_edge, 0.882 left textcolor rgb ink
       set label 14 caption at screen left_edge, 0.025 left textcolor rgb grey_text font ',10' noenhanced
     }
@@ -72,16 +72,16 @@ do for [kind in 'svg png'] {
     set label 4 softmax_label[i] at graph 0.03, graph 0.77 left textcolor rgb grey_text font ',12'
 
     x(n, d, mask) = d == dims[i] && mask == causal[i] ? 1. * n / d : NaN
-    named(n, d, mask, at) = column == columns - 1 && n == at * d ? x(n, d, mask) : NaN
+    named(n, d, mask, at) = n == at * d ? x(n, d, mask) : NaN
     plot data skip 1 using (x($3, $1, $2)):(1e6 * $8 / $3) with lines linecolor rgb grey linewidth 5 title 'softmax attention', \
          '' skip 1 using (x($3, $1, $2)):(1e6 * $7 / $3) with lines linecolor rgb blue linewidth 2.5 title 'right product', \
          '' skip 1 using (x($3, $1, $2)):(1e6 * $6 / $3) with lines linecolor rgb vermilion linewidth 2.5 title 'left product', \
-         '' skip 1 using (named($3, $1, $2, 16)):(1e6 * $8 / $3):('softmax') with labels right offset -1.5,0.4 textcolor rgb grey_text notitle, \
-         '' skip 1 using (named($3, $1, $2, 8)):(1e6 * $6 / $3):('left') with labels left offset 1,-0.5 textcolor rgb vermilion notitle, \
-         '' skip 1 using (named($3, $1, $2, 4)):(1e6 * $7 / $3):(causal[i] ? 'right, in chunks' : 'right') with labels left offset 0,-0.9 textcolor rgb blue notitle, \
-         '+' every ::0::0 using (softmax_at[i]):(softmax_height[i]) with points pointtype 7 pointsize 1.6 linecolor rgb 'white' notitle, \
+         '' skip 1 using (named($3, $1, $2, 16)):(1e6 * $8 / $3):('softmax') with labels right offset -1.5,0.4 textcolor rgb grey_text title 'softmax attention', \
+         '' skip 1 using (named($3, $1, $2, 8)):(1e6 * $6 / $3):('left') with labels left offset 1,-0.5 textcolor rgb vermilion title 'left product', \
+         '' skip 1 using (most + 0 * named($3, $1, $2, 4)):(1e6 * $7 / $3):(causal[i] ? 'right, in chunks' : 'right') with labels right offset 0,-0.9 textcolor rgb blue title 'right product', \
+         '+' every ::0::0 using (softmax_at[i]):(softmax_height[i]) with points pointtype 7 pointsize 1.6 linecolor rgb 'white' title 'right product overtakes softmax attention', \
          '' every ::0::0 using (softmax_at[i]):(softmax_height[i]) with points pointtype 7 pointsize 1.1 linecolor rgb grey_text title 'right product overtakes softmax attention', \
-         '' every ::0::0 using (left_at[i]):(left_height[i]) with points pointtype 7 pointsize 1.6 linecolor rgb 'white' notitle, \
+         '' every ::0::0 using (left_at[i]):(left_height[i]) with points pointtype 7 pointsize 1.6 linecolor rgb 'white' title 'right product overtakes left product', \
          '' every ::0::0 using (left_at[i]):(left_height[i]) with points pointtype 7 pointsize 1.1 linecolor rgb vermilion title 'right product overtakes left product'
   }
   unset multiplot

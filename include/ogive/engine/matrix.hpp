@@ -9,7 +9,7 @@
 #include <ogive/engine/matrix_chunk.hpp>
 #include <ogive/engine/matrix_operands.hpp>
 #include <ogive/engine/verbs.hpp>
-#include <ogive/simd/flush.hpp>
+#include <ogive/engine/tasks.hpp>
 
 #include <algorithm>
 
@@ -849,16 +849,8 @@ template <class Op, class Acc>
 void run_tasks_of(const matrix_problem<Acc>& p, context& ctx) {
   const std::size_t bytes = scratch_of(p);
   ctx.reserve(static_cast<std::size_t>(ctx.workers()) * bytes);
-  const bool flush = ctx.flush();
-  ctx.run(p.sequences * p.plan.blocks, bytes, [&](index_t task, arena memory) noexcept {
-    using engine = matrix_task<Acc, simd::default_arch, Op::decays, Op::writes, Op::reads>;
-    if (flush) {
-      const flush_subnormals quiet;
-      engine::run(p, task, memory);
-    } else {
-      engine::run(p, task, memory);
-    }
-    simd::stream_fence();
+  run_tasks(ctx, p.sequences * p.plan.blocks, bytes, [&](index_t task, arena memory) noexcept {
+    matrix_task<Acc, simd::default_arch, Op::decays, Op::writes, Op::reads>::run(p, task, memory);
   });
 }
 
@@ -895,6 +887,20 @@ void run_matrix(const Op& op, const State& st, const view<typename Op::scalar, 4
   run_tasks_of<Op>(describe<Acc>(bound, st, shape_of_run, in_place, how), ctx);
 }
 
+/// What an operator calls the axes of its output and its state, for messages.
+struct axis_letters {
+  const char* output = "[B, L, max(H, Hq), V]";
+  const char* state = "[slots, H, K, V]";
+};
+template <class Op>
+inline constexpr axis_letters letters_of = [] {
+  if constexpr (requires { Op::letters; }) {
+    return Op::letters;
+  } else {
+    return axis_letters{};
+  }
+}();
+
 template <class Op, class State>
 status check_matrix(const Op& op, const State& st, const view<typename Op::scalar, 4>& o, const options& how) noexcept {
   core::checker ask(op.name);
@@ -911,11 +917,11 @@ status check_matrix(const Op& op, const State& st, const view<typename Op::scala
   if (!ask) return ask.result();
   const index_t sequences = sequences_of(op);
   ask.lengths(op.lengths, sequences);
-  ask.extents("o", o, {n.batch, n.length, std::max(n.heads, n.query_heads), n.value_dim}, "[B, L, H, V]");
+  ask.extents("o", o, {n.batch, n.length, std::max(n.heads, n.query_heads), n.value_dim}, letters_of<Op>.output);
   ask.output("o", o);
   op.check_outputs(ask, o);
   ask.pools("initial", st.initial, "final", st.final, st.initial_slots, st.final_slots, sequences,
-            {0, n.heads, n.key_dim, n.value_dim}, "[slots, H, K, V]");
+            {0, n.heads, n.key_dim, n.value_dim}, letters_of<Op>.state);
   ask.apart("final", st.final, "o", o);
   ask.apart("o", o, "initial", st.initial);
   if constexpr (with_normaliser<State>) {

@@ -15,8 +15,8 @@
 #include <ogive/core/context.hpp>
 #include <ogive/core/options.hpp>
 #include <ogive/engine/rows.hpp>
+#include <ogive/engine/tasks.hpp>
 #include <ogive/linalg/gemm.hpp>
-#include <ogive/simd/flush.hpp>
 
 #include <algorithm>
 
@@ -141,21 +141,6 @@ struct product_sequence {
     return {batch, begin + first, count, std::clamp<index_t>(live - first, 0, count), first, head};
   }
 };
-
-/// Runs body(task, arena) for all tasks, with subnormal numbers flushed where the context says so. The body must be a
-/// call that is not inlined.
-template <class Body>
-void run_tasks(context& ctx, index_t count, std::size_t bytes, const Body& body) noexcept {
-  ctx.run(count, bytes, [&](index_t task, arena memory) noexcept {
-    if (ctx.flush()) {
-      const flush_subnormals flushed;
-      body(task, memory);
-    } else {
-      body(task, memory);
-    }
-    simd::stream_fence();
-  });
-}
 
 /// total_j += Σ_i x_ij, the sum from zero.
 template <class Acc, class Arch>

@@ -5,8 +5,8 @@
 #pragma once
 
 #include <ogive/core/check.hpp>
+#include <ogive/engine/tasks.hpp>
 #include <ogive/engine/verbs.hpp>
-#include <ogive/simd/flush.hpp>
 
 namespace ogive {
 inline namespace OGIVE_ABI {
@@ -31,20 +31,6 @@ template <class Layer>
 concept layer_with_state = layer<Layer> && has_engine<Layer>;
 template <class Layer>
 concept plain_layer = layer<Layer> && !has_engine<Layer>;
-
-/// Runs `body(task, arena)` for every task, subnormal numbers as zero where the context says so. The context has room.
-template <class Body>
-void run_tasks(context& ctx, index_t count, std::size_t bytes, const Body& body) noexcept {
-  const bool flush = ctx.flush();
-  ctx.run(count, bytes, [&](index_t task, arena memory) noexcept {
-    if (flush) {
-      const flush_subnormals quiet;
-      body(task, memory);
-    } else {
-      body(task, memory);
-    }
-  });
-}
 
 /// Room for every worker; after `reserve` with `scratch_bytes` nothing happens here.
 inline void reserve_for(context& ctx, std::size_t bytes) {

@@ -38,6 +38,7 @@ struct ssd {
   heads head_map = heads::consecutive;
 
   static constexpr const char* name = "ssd";
+  static constexpr detail::axis_letters letters{"[B, L, H, P]", "[slots, H, N, P]"};
   static constexpr decay decays = decay::scalar;
   static constexpr write writes = write::additive;
   static constexpr read reads = read::after;
