@@ -8,8 +8,8 @@
 #include <ogive/core/context.hpp>
 #include <ogive/engine/matrix_chunk.hpp>
 #include <ogive/engine/matrix_operands.hpp>
-#include <ogive/engine/verbs.hpp>
 #include <ogive/engine/tasks.hpp>
+#include <ogive/engine/verbs.hpp>
 
 #include <algorithm>
 
