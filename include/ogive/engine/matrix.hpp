@@ -88,6 +88,9 @@ struct matrix_policies {
   read reads;
 };
 
+template <class Op>
+inline constexpr matrix_policies policies_of{Op::decays, Op::writes, Op::reads};
+
 template <class Acc>
 struct matrix_problem {
   matrix_extents n;
@@ -777,26 +780,29 @@ inline index_t spared(const matrix_extents& n, bool initial, bool final) noexcep
 }
 
 /// Whether a sequence of `length` is cheaper as one triangle, length·(K + V)/2 per token, than in chunks of `chunk`,
-/// which go through the state.
-inline bool one_triangle(const matrix_extents& n, index_t length, index_t chunk, bool initial, bool final) noexcept {
-  return (length - chunk) * (n.key_dim + n.value_dim) * 5 / 8 <= spared(n, initial, final);
+/// which go through the state. Scores under decays per key channel and the solve of a removal cost too much for that.
+inline bool one_triangle(const matrix_policies& policies, const matrix_extents& n, index_t length, index_t chunk,
+                         bool initial, bool final) noexcept {
+  return policies.decays != decay::per_key && policies.writes == write::additive &&
+         (length - chunk) * (n.key_dim + n.value_dim) * 5 / 8 <= spared(n, initial, final);
 }
 
 /// Tokens per chunk when the caller does not say: with 32 the panels of a chunk stay in the first-level cache beside a
 /// block of the state, and the quadratic part is small (K, V of 64 to 128: 64 tokens cost 3 to 15 % more). A short
 /// sequence without a state is one chunk.
-inline index_t matrix_chunk(const options& how, const matrix_extents& n, bool initial, bool final) noexcept {
+inline index_t matrix_chunk(const matrix_policies& policies, const options& how, const matrix_extents& n, bool initial,
+                            bool final) noexcept {
   constexpr index_t usual = 32, most = 256;
   index_t chunk = how.chunk > 0 ? std::min(how.chunk, most) : usual;
-  if (how.chunk == 0 && n.length <= most && one_triangle(n, n.length, usual, initial, final)) chunk = most;
+  if (how.chunk == 0 && n.length <= most && one_triangle(policies, n, n.length, usual, initial, final)) chunk = most;
   return std::max<index_t>(1, std::min(chunk, n.length));
 }
 
 /// The longest chunk of any call that has no more tokens.
-inline index_t longest_matrix_chunk(const options& how, matrix_extents n) noexcept {
-  index_t longest = matrix_chunk(how, n, false, false);
+inline index_t longest_matrix_chunk(const matrix_policies& policies, const options& how, matrix_extents n) noexcept {
+  index_t longest = matrix_chunk(policies, how, n, false, false);
   for (n.length = std::min<index_t>(n.length, 256); n.length > longest; --n.length) {
-    longest = std::max(longest, matrix_chunk(how, n, false, false));
+    longest = std::max(longest, matrix_chunk(policies, how, n, false, false));
   }
   return longest;
 }
@@ -807,7 +813,7 @@ matrix_problem<Acc> describe(const matrix_binding<Op>& bound, const State& st, f
   const Op& op = *bound.op;
   matrix_problem<Acc> p{};
   p.n = op.extents();
-  p.policies = {Op::decays, Op::writes, Op::reads};
+  p.policies = policies_of<Op>;
   p.hooks = bound.template hooks<Acc>();
   p.states = state_access<Acc, State>::hooks(st);
   p.offsets = op.offsets;
@@ -822,7 +828,7 @@ matrix_problem<Acc> describe(const matrix_binding<Op>& bound, const State& st, f
   p.outputs = bound.o->present();
   p.how = how;
   p.in_place = in_place;
-  p.plan = matrix_plan::of<Acc>(p.n, matrix_chunk(chosen, p.n, st.initial.present(), st.final.present()));
+  p.plan = matrix_plan::of<Acc>(p.n, matrix_chunk(p.policies, chosen, p.n, st.initial.present(), st.final.present()));
   return p;
 }
 
@@ -865,17 +871,19 @@ void run_matrix(const Op& op, const State& st, const view<typename Op::scalar, 4
   bool in_place = Verb == verb::step;
   if constexpr (Verb == verb::forward) {
     const matrix_extents n = op.extents();
+    const matrix_policies policies = policies_of<Op>;
     const bool choose = how.form == form::automatic;
     in_place = choose && brief(n.length, st);
-    // A state of 16 KiB without a decay stays in the first-level cache under two multiply-adds per element and token,
-    // which no chunk improves on (K = V = 64: 1.05 to 1.18 times as fast); the triangle of a short sequence does.
-    const bool small = Op::decays == decay::none && Op::writes == write::additive &&
+    // A state of 16 KiB stays in the first-level cache under two to four multiply-adds per element and token, which no
+    // chunk improves on but where a scalar decay is all there is (K = V = 64: linear attention, GLA and delta rules 1.05
+    // to 1.2 times as fast, RWKV-7 1.5); the triangle of a short sequence does.
+    const bool small = (Op::decays != decay::scalar || Op::writes != write::additive) &&
                        n.key_dim * n.value_dim * static_cast<index_t>(sizeof(Acc)) <= 16384 && how.chunk == 0 &&
-                       (st.initial.present() || !one_triangle(n, n.length, 32, false, st.final.present()));
+                       (st.initial.present() || !one_triangle(policies, n, n.length, 32, false, st.final.present()));
     shape_of_run = !choose ? how.form : in_place || small ? form::recurrent : form::chunked;
     if constexpr (with_left_product<Op>) {
       const bool long_triangle = choose && how.chunk == 0 && n.length > 256 && !st.initial.present() &&
-                                 !st.final.present() && one_triangle(n, n.length, 32, false, false);
+                                 !st.final.present() && one_triangle(policies, n, n.length, 32, false, false);
       if (how.form == form::left || long_triangle) {
         op.left(st, o, ctx);
         if (!st.final.present()) return;
@@ -956,7 +964,7 @@ struct matrix_engine {
   static std::size_t bytes(const Op& op, const options& how) noexcept {
     const output<Op> o;
     const matrix_binding<Op> bound{&op, &o};
-    const index_t longest = longest_matrix_chunk(how, op.extents());
+    const index_t longest = longest_matrix_chunk(policies_of<Op>, how, op.extents());
     const auto most = [&]<class Acc>(Acc) noexcept {
       const typename Op::template state_of<Acc> st{};
       std::size_t all = 0;
