@@ -852,12 +852,57 @@ concept with_left_product = requires(const Op& op) {
 };
 
 template <class Op, class Acc>
-void run_tasks_of(const matrix_problem<Acc>& p, context& ctx) {
-  const std::size_t bytes = scratch_of(p);
+void run_tasks_of(const matrix_problem<Acc>* problems, index_t count, context& ctx) {
+  const std::size_t bytes = scratch_of(problems[0]);
   ctx.reserve(static_cast<std::size_t>(ctx.workers()) * bytes);
-  run_tasks(ctx, p.sequences * p.plan.blocks, bytes, [&](index_t task, arena memory) noexcept {
-    matrix_task<Acc, simd::default_arch, Op::decays, Op::writes, Op::reads>::run(p, task, memory);
+  const index_t tasks = problems[0].sequences * problems[0].plan.blocks * count;
+  run_tasks(ctx, tasks, bytes, [&](index_t task, arena memory) noexcept {
+    matrix_task<Acc, simd::default_arch, Op::decays, Op::writes, Op::reads>::run(problems[task % count], task / count,
+                                                                                 memory);
   });
+}
+
+/// Pieces of V that tasks of their own work on: one state alone would be one task. Each piece takes the scores anew, so
+/// there are few; columns never meet, so the bits are those of the whole. A normaliser belongs to all columns.
+template <class Op, class State>
+index_t value_pieces(const Op& op, const State& st) noexcept {
+  const matrix_extents n = op.extents();
+  if (!std::is_trivially_copyable_v<Op> || sequences_of(op) * n.heads != 1 || n.query_heads > 1) return 1;
+  if constexpr (with_normaliser<State>) {
+    if (op.normalise || st.z_final.present()) return 1;
+  }
+  return n.value_dim < 64 ? 1 : n.value_dim < 256 ? 2 : 4;
+}
+
+/// The tasks of a call that is cut into pieces of V.
+template <class Acc, class Op, class State, class Output>
+void run_pieces(index_t pieces, const Op& op, const State& st, const Output& o, form how, bool in_place,
+                options chosen, context& ctx) {
+  constexpr int most = 4;
+  struct piece {
+    Op op;
+    State st;
+    Output o;
+    matrix_binding<Op> bound;
+  };
+  const index_t V = op.extents().value_dim, width = round_up((V + pieces - 1) / pieces, 2 * simd::width<Acc>);
+  chosen.chunk = matrix_chunk(policies_of<Op>, chosen, op.extents(), st.initial.present(), st.final.present());
+  const auto cut = [&](index_t i) noexcept {
+    const index_t first = std::min(i * width, V), columns = std::min(width, V - first);
+    piece part{op.columns(first, columns), st, o.present() ? o.slice(3, first, columns) : o, {}};
+    if (st.initial.present()) part.st.initial = st.initial.slice(3, first, columns);
+    if (st.final.present()) part.st.final = st.final.slice(3, first, columns);
+    return part;
+  };
+  piece parts[most] = {cut(0), cut(1), cut(2), cut(3)};
+  matrix_problem<Acc> problems[most];
+  index_t count = 0;
+  for (; count < pieces && count * width < V; ++count) {
+    piece& part = parts[count];
+    part.bound = {&part.op, &part.o};
+    problems[count] = describe<Acc>(part.bound, part.st, how, in_place, chosen);
+  }
+  run_tasks_of<Op>(problems, count, ctx);
 }
 
 /// Every verb after the door.
@@ -892,7 +937,13 @@ void run_matrix(const Op& op, const State& st, const view<typename Op::scalar, 4
       }
     }
   }
-  run_tasks_of<Op>(describe<Acc>(bound, st, shape_of_run, in_place, how), ctx);
+  if constexpr (requires { op.columns(0, 0); }) {
+    if (const index_t pieces = value_pieces(op, st); pieces > 1) {
+      return run_pieces<Acc>(pieces, op, st, *bound.o, shape_of_run, in_place, how, ctx);
+    }
+  }
+  const matrix_problem<Acc> whole = describe<Acc>(bound, st, shape_of_run, in_place, how);
+  run_tasks_of<Op>(&whole, 1, ctx);
 }
 
 /// What an operator calls the axes of its output and its state, for messages.

@@ -103,6 +103,14 @@ struct matrix_operands {
   }
   bool beta_per_value() const noexcept { return beta.extent(3) > 1; }
 
+  /// The operator on `count` columns of V.
+  matrix_operands columns(index_t first, index_t count) const noexcept {
+    matrix_operands part = *this;
+    part.v = v.slice(3, first, count);
+    if (beta_per_value()) part.beta = beta.slice(3, first, count);
+    return part;
+  }
+
   template <class Acc>
   void load_q(const tokens& at, Acc* panel, index_t stride, Acc*) const noexcept {
     detail::load_rows(detail::rows_of(q, at, at.count), panel, stride);

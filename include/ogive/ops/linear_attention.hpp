@@ -78,6 +78,13 @@ struct linear_attention {
     lines.add(detail::ahead_of(which == operand::query ? q : which == operand::key ? k : v, at));
   }
 
+  /// The operator on `count` columns of V.
+  linear_attention columns(index_t first, index_t count) const noexcept {
+    linear_attention part = *this;
+    part.v = v.slice(3, first, count);
+    return part;
+  }
+
   template <class Acc>
   void load_q(tokens at, Acc* panel, index_t stride, Acc* room) const noexcept {
     at.live = at.count;  // padding reads too

@@ -76,6 +76,15 @@ struct ssd {
     lines.add(detail::ahead_of(which == operand::query ? C : which == operand::key ? B : x, at));
   }
 
+  /// The operator on `count` columns of P.
+  ssd columns(index_t first, index_t count) const noexcept {
+    ssd part = *this;
+    part.x = x.slice(3, first, count);
+    if (z.present()) part.z = z.slice(3, first, count);
+    if (D.present() && D.extent(1) > 1) part.D = D.slice(1, first, count);
+    return part;
+  }
+
   template <class Acc>
   void load_q(const tokens& at, Acc* q, index_t stride, Acc*) const noexcept {
     detail::load_rows(detail::rows_of(C, at, at.count), q, stride);
