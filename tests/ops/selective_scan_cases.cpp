@@ -457,3 +457,18 @@ TEST_CASE("scratch of the selective scan is what scratch_bytes says, whatever th
     CHECK_NOTHROW(recurrent(op, h, y, {}, own));
   }
 }
+
+TEST_CASE("A selective scan over no states is its skip", "") {
+  const index_t D = GENERATE(1, 4, 40), L = 5;
+  tensor<float, 3> u({1, L, D}, 1.0F), dt({1, L, D}, 1.0F), y({1, L, D}, -1.0F);
+  tensor<float, 4> none({1, L, 1, 0});
+  tensor<float, 2> A({D, 0});
+  tensor<float, 1> skip({D}, 2.0F);
+  const selective_scan<float> op{.u = u, .dt = dt, .A = A, .B = none, .C = none, .D = skip};
+  for (int call = 0; call < 3; ++call) {
+    forward(op, {}, y);
+    for (const float x : y.flat()) CHECK(x == 2.0F);
+    step(op, {}, y);
+    for (const float x : y.flat()) CHECK(x == 2.0F);
+  }
+}

@@ -203,7 +203,9 @@ class diagonal_task {
     load_state();
     for (index_t t = 0; t < length_; t += plan_.tokens) {
       tile(t, std::min(plan_.tokens, length_ - t), [this](const diagonal_tile& at) noexcept {
-        if (plan_.factored) {
+        if (p_.n.states == 0) {
+          zero_tile(s_.panels.y, plan_.row, 0, at.count, at.channels);  // a sum over no states
+        } else if (plan_.factored) {
           if constexpr (!Complex) factored(at);
         } else {
           expanded(at);

@@ -111,9 +111,16 @@ struct quotient {
              const Acc* qz) const noexcept {
     constexpr index_t W = simd::width<Acc>;
     const view<T, 2> rows = rows_of(o, at_rows, at_rows.count);
+    const bool past = past_caches<Acc>(o);
     for (index_t r = 0; r < at_rows.count; ++r) {
       const row_factor<Acc> f = factor(normalise ? qz[r] : Acc(1));
       for (index_t j = 0; j < rows.extent(1); j += W) {
+        if constexpr (std::is_same_v<T, Acc>) {
+          if (past) {
+            simd::stream(rows.pointer(r, j), f(simd::load(panel + r * stride + j)));
+            continue;
+          }
+        }
         simd::store_strided(rows.pointer(r, j), rows.stride(1), f(simd::load(panel + r * stride + j)),
                             std::min(W, rows.extent(1) - j));
       }

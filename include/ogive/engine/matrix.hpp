@@ -7,8 +7,9 @@
 #include <ogive/core/check.hpp>
 #include <ogive/core/context.hpp>
 #include <ogive/engine/matrix_chunk.hpp>
+#include <ogive/engine/matrix_operands.hpp>
+#include <ogive/engine/tasks.hpp>
 #include <ogive/engine/verbs.hpp>
-#include <ogive/simd/flush.hpp>
 
 #include <algorithm>
 
@@ -49,6 +50,12 @@ struct matrix_plan {
   index_t v_stride;    // of panels and working states
   index_t state_rows;  // row stride of a working state
 
+  /// Row stride of keys turned round.
+  template <class Acc>
+  index_t turned() const noexcept {
+    return linalg::padded_stride<Acc>(chunk);
+  }
+
   /// Heads of one token lie side by side, tokens a page apart: a task that takes several heads of a token together
   /// visits each page once for all of them (SSD, 24 heads: 18.5 ms with 4 heads a task, 14 ms with 12). More tasks give
   /// more threads work; the number is even, so that two share it.
@@ -74,9 +81,20 @@ struct matrix_plan {
   }
 };
 
+/// The policies of an operator at run time, for the size of its scratch.
+struct matrix_policies {
+  decay decays;
+  write writes;
+  read reads;
+};
+
+template <class Op>
+inline constexpr matrix_policies policies_of{Op::decays, Op::writes, Op::reads};
+
 template <class Acc>
 struct matrix_problem {
   matrix_extents n;
+  matrix_policies policies{};
   matrix_hooks<Acc> hooks;
   state_hooks<Acc> states;
   integers offsets;
@@ -99,8 +117,8 @@ struct matrix_scratch {
   Acc* k;
   Acc* v;
   Acc* o;
-  Acc* scores;
-  Acc* turned;  // Kᵀ for the scores
+  Acc* scores;  // q·k of every query head
+  Acc* turned;  // Kᵀ, for the scores
   Acc* decayed;
   segment<Acc> decays;
   Acc* denominator;
@@ -108,19 +126,40 @@ struct matrix_scratch {
   Acc* states;
   Acc* z;
 
+  channel_decays<Acc> channels;  // per key channel
+  Acc* decayed_q;
+  Acc* decayed_removal;
+  Acc* tile;
+  Acc* removal;  // what removes: a, or the decayed k of a sweep
+  Acc* b;
+  Acc* turned_b;
+  Acc* removal_scores;
+  Acc* solved;
+  Acc* a_b;
+  Acc* q_b;  // of every query head
+  Acc* w;
+  Acc* beta;
+  Acc* u;
+  Acc* bonus;
+
   static matrix_scratch carve(const matrix_problem<Acc>& p, arena& memory) noexcept {
     const matrix_plan& plan = p.plan;
-    const bool chunked = p.how == form::chunked;
-    const index_t rows = chunked ? plan.chunk : plan.chunk * plan.queries;  // a sweep interleaves the query heads
-    const index_t score = chunked ? plan.chunk * padded<Acc>(plan.chunk) : 0;
+    const auto [decays, writes, reads] = p.policies;
+    const bool chunked = p.how == form::chunked, per_key = decays == decay::per_key;
+    const bool removes = writes != write::additive, low_rank = writes == write::low_rank;
+    const index_t tokens = tile_rows<Acc>(plan.chunk);
+    const index_t rows = chunked ? tokens : plan.chunk * plan.queries;  // a sweep interleaves the query heads
+    const index_t score = chunked ? tokens * padded<Acc>(plan.chunk) : 0;
+    const index_t keys = rows * plan.k_stride;
+    const index_t turned = p.n.key_dim * plan.turned<Acc>();
     matrix_scratch s{};
     s.room = memory.take<Acc>(plan.chunk * std::max(padded<Acc>(p.n.input_dim), plan.v_stride) + simd::width<Acc>);
-    s.q = memory.take<Acc>(plan.chunk * plan.queries * plan.k_stride);
-    s.k = memory.take<Acc>(rows * plan.k_stride);
+    s.q = memory.take<Acc>(tokens * plan.queries * plan.k_stride);
+    s.k = memory.take<Acc>(keys);
     s.v = memory.take<Acc>(rows * plan.v_stride);
     s.o = memory.take<Acc>(rows * plan.v_stride);
     s.scores = memory.take<Acc>(plan.queries * score);
-    s.turned = memory.take<Acc>(chunked ? linalg::gemm_abt_scratch<Acc>(plan.chunk, p.n.key_dim) : 0);
+    s.turned = memory.take<Acc>(chunked ? turned : 0);
     s.decayed = memory.take<Acc>(score);
     s.decays.a = memory.take<Acc>(padded<Acc>(rows));
     s.decays.from_start = memory.take<Acc>(rows);
@@ -129,6 +168,31 @@ struct matrix_scratch {
     s.denominators = memory.take<Acc>(rows);
     s.states = memory.take<Acc>(plan.block * p.n.key_dim * plan.state_rows);
     s.z = memory.take<Acc>(plan.block * plan.k_stride);
+    if (per_key) {
+      s.channels.a = memory.take<Acc>(keys);
+      s.channels.from_start = memory.take<Acc>(plan.k_stride);
+      s.channels.whole = memory.take<Acc>(plan.k_stride);
+      s.decayed_q = memory.take<Acc>(chunked ? tokens * plan.queries * plan.k_stride : 0);
+      s.decayed_removal = memory.take<Acc>(chunked && removes ? keys : 0);
+      s.tile = memory.take<Acc>(chunked ? (low_rank ? 2 : 1) * p.n.key_dim * simd::width<Acc> : 0);
+    }
+    if (removes) {
+      s.removal = memory.take<Acc>(keys);
+      s.removal_scores = memory.take<Acc>(score);
+      s.solved = memory.take<Acc>(score);
+      s.beta = memory.take<Acc>(rows * (p.hooks.beta_per_value ? plan.v_stride : 1));
+    }
+    if (low_rank) {
+      s.b = memory.take<Acc>(keys);
+      s.turned_b = memory.take<Acc>(chunked ? turned : 0);
+      s.a_b = memory.take<Acc>(score);
+      s.q_b = memory.take<Acc>(plan.queries * score);
+      s.w = memory.take<Acc>(chunked ? rows * plan.v_stride : 0);
+    }
+    if (reads == read::before) {
+      s.u = memory.take<Acc>(plan.k_stride);
+      s.bonus = memory.take<Acc>(rows);
+    }
     return s;
   }
 };
@@ -209,25 +273,101 @@ class matrix_task {
     }
   }
 
-  /// q, k and their scores for the heads of group g.
+  index_t score_stride() const noexcept { return padded<Acc>(plan_.chunk); }
+  /// Elements of the panel of one query head, and of its scores.
+  index_t query_panel() const noexcept { return tile_rows<Acc>(plan_.chunk) * plan_.k_stride; }
+  index_t score_panel() const noexcept { return tile_rows<Acc>(plan_.chunk) * score_stride(); }
+
+  /// x yᵀ on and below the diagonal.
+  void score(index_t count, const Acc* x, const Acc* y, Acc* to) noexcept {
+    linalg::gemm_abt_lower<Arch>(count, count, p_.n.key_dim, linalg::panel<const Acc>{x, plan_.k_stride},
+                                 linalg::panel<const Acc>{y, plan_.k_stride}, linalg::panel<Acc>{to, score_stride()},
+                                 s_.turned);
+  }
+
+  /// What the heads of group g share: q, k, what removes, and their scores where no decay of a head enters them.
   void load_group(tokens at, index_t g) noexcept {
-    const index_t panel = plan_.chunk * plan_.k_stride;
-    const index_t score_stride = padded<Acc>(plan_.chunk);
+    constexpr bool plain = Decay != decay::per_key;
     at.head = shared(p_.n.key_heads, g);
     p_.hooks.load_k(p_.hooks.op, at, s_.k, plan_.k_stride, s_.room);
-    const linalg::panel<const Acc> K{s_.k, plan_.k_stride};
+    if constexpr (Write == write::low_rank) {
+      p_.hooks.load_removal(p_.hooks.op, at, s_.removal, s_.b, plan_.k_stride);
+      if constexpr (plain) score(at.count, s_.removal, s_.k, s_.removal_scores);
+      if constexpr (plain) score(at.count, s_.removal, s_.b, s_.a_b);
+    }
+    if constexpr (Write == write::delta && plain) score(at.count, s_.k, s_.k, s_.removal_scores);
     for (index_t r = 0; r < plan_.queries; ++r) {
       at.head = query_head(r, g);
-      p_.hooks.load_q(p_.hooks.op, at, s_.q + r * panel, plan_.k_stride, s_.room);
-      linalg::gemm_abt_lower<Arch>(
-          at.count, at.count, p_.n.key_dim, linalg::panel<const Acc>{s_.q + r * panel, plan_.k_stride}, K,
-          linalg::panel<Acc>{s_.scores + r * plan_.chunk * score_stride, score_stride}, s_.turned);
+      Acc* q = s_.q + r * query_panel();
+      p_.hooks.load_q(p_.hooks.op, at, q, plan_.k_stride, s_.room);
+      if constexpr (plain) score(at.count, q, s_.k, s_.scores + r * score_panel());
+      if constexpr (plain && Write == write::low_rank) score(at.count, q, s_.b, s_.q_b + r * score_panel());
     }
   }
 
+  /// The scores of one head under its decays per key channel.
+  void score_channels(const tokens& at, lines_ahead& ahead) noexcept {
+    constexpr int keys = Write == write::low_rank ? 2 : 1;
+    const index_t K = p_.n.key_dim, R = plan_.queries, turned = plan_.template turned<Acc>();
+    p_.hooks.load_gates(p_.hooks.op, at, s_.channels.a, plan_.k_stride);
+    measure_channels<Acc, Arch>(at.count, K, plan_.k_stride, s_.channels);
+    written_keys<Acc> written[keys];
+    const auto turn = [&](int n, const Acc* rows, Acc* to) noexcept {
+      linalg::transpose<Arch>(at.count, K, linalg::panel<const Acc>{rows, plan_.k_stride}, linalg::panel<Acc>{to, turned});
+      written[n] = {to, s_.tile + n * K * simd::width<Acc, Arch>};
+    };
+    turn(0, s_.k, s_.turned);
+    if constexpr (Write == write::low_rank) turn(1, s_.b, s_.turned_b);
+    channel_scores<Acc, Arch, Write, Read, keys>(
+        at.count, K, s_.channels, R,
+        [&](index_t r) noexcept -> reader<Acc> {
+          if (r == R) return {Write == write::delta ? s_.k : s_.removal, s_.decayed_removal};
+          return {s_.q + r * query_panel(), s_.decayed_q + r * query_panel()};
+        },
+        written,
+        [&](index_t r, int n) noexcept -> Acc* {
+          if (r == R) return n == 0 ? s_.removal_scores : s_.a_b;
+          return (n == 0 ? s_.scores : s_.q_b) + r * score_panel();
+        },
+        {plan_.k_stride, turned, score_stride()}, ahead);
+    if constexpr (Read == read::before) {
+      p_.hooks.load_bonus(p_.hooks.op, at.head, s_.u);
+      for (index_t r = 0; r < R; ++r) {
+        for (index_t i = 0; i < at.count; ++i) {
+          s_.scores[r * score_panel() + i * (score_stride() + 1)] =
+              bonus(s_.q + r * query_panel() + i * plan_.k_stride, s_.k + i * plan_.k_stride);
+        }
+      }
+    }
+  }
+
+  /// q·(u ⊙ k) of one token.
+  Acc bonus(const Acc* q, const Acc* k) const noexcept {
+    simd::batch<Acc, Arch> sum(Acc(0));
+    for (index_t at = 0; at < plan_.k_stride; at += simd::width<Acc, Arch>) {
+      sum = simd::fma(simd::load<Arch>(q + at) * simd::load<Arch>(s_.u + at), simd::load<Arch>(k + at), sum);
+    }
+    return simd::reduce_add(sum);
+  }
+
+  /// What the next chunk will want of member m.
+  lines_ahead rows_of_next(tokens at, index_t m) const noexcept {
+    lines_ahead lines;
+    const auto add = [&](operand which, index_t head) noexcept {
+      at.head = head;
+      p_.hooks.ahead(p_.hooks.op, which, at, lines);
+    };
+    const index_t g = group(m);
+    add(operand::value, at.head);
+    if (m == 0 || g != group(m - 1)) {
+      add(operand::key, shared(p_.n.key_heads, g));
+      for (index_t r = 0; r < plan_.queries; ++r) add(operand::query, query_head(r, g));
+    }
+    for (index_t r = 0; r < plan_.queries; ++r) add(operand::output, output_head(m, r));
+    return lines;
+  }
+
   void chunked(tokens at, bool last) noexcept {
-    const index_t panel = plan_.chunk * plan_.k_stride;
-    const index_t score_stride = padded<Acc>(plan_.chunk);
     chunk<Acc> c;
     c.tokens = at.count;
     c.key_dim = p_.n.key_dim;
@@ -238,40 +378,76 @@ class matrix_task {
     c.o = s_.o;
     c.v_stride = plan_.v_stride;
     c.decayed = s_.decayed;
-    c.score_stride = score_stride;
+    c.score_stride = score_stride();
     c.decays = s_.decays;
     c.state_stride = plan_.state_rows;
+    c.turned_k = s_.turned;
+    c.turned_b = s_.turned_b;
+    c.turned_stride = plan_.template turned<Acc>();
+    c.whole = s_.channels.whole;
+    c.removal = Decay == decay::per_key ? s_.decayed_removal : Write == write::delta ? s_.k : s_.removal;
+    c.b = s_.b;
+    c.removal_scores = s_.removal_scores;
+    c.solved = s_.solved;
+    c.a_b = s_.a_b;
+    c.w = s_.w;
+    c.beta = s_.beta;
+    c.beta_stride = p_.hooks.beta_per_value ? plan_.v_stride : 0;
+    const Acc* queries = Decay == decay::per_key ? s_.decayed_q : s_.q;
     for (index_t m = 0; m < count_; ++m) {
       if (m == 0 || group(m) != group(m - 1)) load_group(at, group(m));
       at.head = head(m);
       p_.hooks.load_v(p_.hooks.op, at, c.v, c.v_stride, c.decays.a, s_.room);
+      c.ahead = rows_of_next(at, m);
       if constexpr (Decay == decay::scalar) measure_segment<Acc, Arch>(c.tokens, c.decays);
+      if constexpr (Decay == decay::per_key) score_channels(at, c.ahead);
       c.state = state(m);
       c.fresh = fresh_[m];
-      c.values = p_.hooks.values_ahead(p_.hooks.op, at);
-      at.head = output_head(m, 0);
-      c.outputs = p_.hooks.outputs_ahead(p_.hooks.op, at);
+      if constexpr (Write == write::delta) {
+        p_.hooks.load_beta(p_.hooks.op, at, s_.beta, p_.hooks.beta_per_value ? plan_.v_stride : 1);
+        correct_values<Acc, Arch, Decay>(c);
+      }
+      if constexpr (Write == write::low_rank) recall_removals<Acc, Arch>(c);
       for (index_t r = 0; r < plan_.queries && p_.outputs; ++r) {
-        c.q = s_.q + r * panel;
-        c.scores = s_.scores + r * plan_.chunk * score_stride;
-        read_chunk<Acc, Arch, Decay>(c);
-        if (p_.normalise) read_normaliser<Acc, Arch, Decay>(c, z(m), p_.bias, s_.denominator);
+        c.q = queries + r * query_panel();
+        c.scores = s_.scores + r * score_panel();
+        c.q_b = s_.q_b + (Write == write::low_rank ? r * score_panel() : 0);
+        read_chunk<Acc, Arch, Decay, Write>(c);
+        if constexpr (Write == write::additive) {
+          if (p_.normalise) read_normaliser<Acc, Arch, Decay>(c, z(m), p_.bias, s_.denominator);
+        }
         at.head = output_head(m, r);
         p_.hooks.store(p_.hooks.op, at, c.o, c.v_stride, p_.normalise ? s_.denominator : nullptr, s_.room);
       }
       if (last && !p_.states.wanted(p_.states.state, sequence_)) continue;
-      if (p_.normalise) write_normaliser<Acc, Arch, Decay>(c, z(m));
-      write_chunk<Acc, Arch, Decay>(c);
+      if constexpr (Write == write::additive) {
+        if (p_.normalise) write_normaliser<Acc, Arch, Decay>(c, z(m));
+      }
+      write_chunk<Acc, Arch, Decay, Write>(c);
       fresh_[m] = false;
     }
   }
 
-  /// Several query heads per state become several reads of each token: rows t·R + r, of which only r = 0 writes.
+  /// Several query heads per state become several reads of each token: rows t·R + r, of which one writes, the first, or
+  /// the last where a token reads before it writes.
+  static constexpr bool writes_last = Read == read::before;
+  index_t writer() const noexcept { return writes_last ? plan_.queries - 1 : 0; }
+  void interleave_keys(const tokens& at, Acc* rows, auto&& load) noexcept {
+    if (plan_.queries > 1) zero_rows(rows, plan_.k_stride, at.count * plan_.queries, plan_.k_stride);
+    load(rows + writer() * plan_.k_stride, plan_.queries * plan_.k_stride);
+  }
   void interleave_group(tokens at, index_t g) noexcept {
     const index_t R = plan_.queries;
     at.head = shared(p_.n.key_heads, g);
-    if (R > 1) zero_rows(s_.k, plan_.k_stride, at.count * R, plan_.k_stride);
-    p_.hooks.load_k(p_.hooks.op, at, s_.k, R * plan_.k_stride, s_.room);
+    interleave_keys(at, s_.k, [&](Acc* rows, index_t stride) noexcept {
+      p_.hooks.load_k(p_.hooks.op, at, rows, stride, s_.room);
+    });
+    if constexpr (Write == write::low_rank) {
+      if (R > 1) zero_rows(s_.b, plan_.k_stride, at.count * R, plan_.k_stride);
+      interleave_keys(at, s_.removal, [&](Acc* rows, index_t stride) noexcept {
+        p_.hooks.load_removal(p_.hooks.op, at, rows, s_.b + writer() * plan_.k_stride, stride);
+      });
+    }
     for (index_t r = 0; r < R; ++r) {
       at.head = query_head(r, g);
       p_.hooks.load_q(p_.hooks.op, at, s_.q + r * plan_.k_stride, R * plan_.k_stride, s_.room);
@@ -291,13 +467,23 @@ class matrix_task {
     w.v = s_.v;
     w.o = s_.o;
     w.v_stride = plan_.v_stride;
+    w.b = s_.b;
+    w.bonus = s_.bonus;
     for (index_t m = 0; m < count_; ++m) {
       if (m == 0 || group(m) != group(m - 1)) interleave_group(at, group(m));
       at.head = head(m);
-      if (R > 1) zero_rows(s_.v, plan_.v_stride, w.tokens, plan_.v_stride);
-      p_.hooks.load_v(p_.hooks.op, at, s_.v, R * plan_.v_stride, s_.decays.a, s_.room);
-      if constexpr (Decay == decay::scalar) {
-        w.decay = token_decays(at.count, R);
+      load_values(at);
+      lines_ahead ahead = rows_of_next(at, m);
+      w.ahead = &ahead;
+      if constexpr (Decay == decay::scalar) w.decay = token_decays(at.count, R);
+      if constexpr (Decay == decay::per_key) w.decay = channel_decays_of(at);
+      if constexpr (Write == write::delta) prepare_delta(w, at);
+      if constexpr (Write == write::low_rank) w.removal = s_.removal;
+      if constexpr (Read == read::before) {
+        p_.hooks.load_bonus(p_.hooks.op, at.head, s_.u);
+        for (index_t i = 0; i < w.tokens; ++i) {
+          s_.bonus[i] = bonus(s_.q + i * plan_.k_stride, s_.k + (i / R * R + writer()) * plan_.k_stride);
+        }
       }
       if (p_.in_place) {
         step(w, m, first);
@@ -305,7 +491,7 @@ class matrix_task {
         if (p_.normalise) sweep_normaliser<Acc, Arch>(w, z(m), p_.bias, s_.denominators);
         w.from = w.to = state(m);
         w.from_stride = w.to_stride = plan_.state_rows;
-        sweep_k_first<Acc, Arch, Decay>(w);
+        sweep_k_first<Acc, Arch, Decay, Write, Read>(w);
       }
       for (index_t r = 0; r < R && p_.outputs; ++r) {
         at.head = output_head(m, r);
@@ -316,14 +502,61 @@ class matrix_task {
     }
   }
 
+  /// v, and the scalar log decays. The rows that only read have no v, but where a token's bonus reads it.
+  void load_values(const tokens& at) noexcept {
+    const index_t R = plan_.queries;
+    if (R > 1) zero_rows(s_.v, plan_.v_stride, at.count * R, plan_.v_stride);
+    p_.hooks.load_v(p_.hooks.op, at, s_.v + writer() * plan_.v_stride, R * plan_.v_stride, s_.decays.a, s_.room);
+    if constexpr (Read == read::before) {
+      for (index_t i = 0; i < at.count * R; ++i) {
+        const Acc* from = s_.v + (i / R * R + writer()) * plan_.v_stride;
+        if (i % R != writer()) std::copy(from, from + plan_.v_stride, s_.v + i * plan_.v_stride);
+      }
+    }
+  }
+
   /// exp(g) per row of a sweep; the further reads of a token decay nothing.
   const Acc* token_decays(index_t count, index_t R) noexcept {
     constexpr index_t W = simd::width<Acc, Arch>;
     Acc* a = s_.decays.a;
     for (index_t i = 0; i < count; i += W) simd::store(a + i, simd::exp(simd::load<Arch>(a + i)));
     if (R == 1) return a;
-    for (index_t i = 0; i < count * R; ++i) s_.decays.to_end[i] = i % R == 0 ? a[i / R] : Acc(1);
+    for (index_t i = 0; i < count * R; ++i) s_.decays.to_end[i] = i % R == writer() ? a[i / R] : Acc(1);
     return s_.decays.to_end;
+  }
+  const Acc* channel_decays_of(const tokens& at) noexcept {
+    Acc* a = s_.channels.a;
+    interleave_keys(at, a, [&](Acc* rows, index_t stride) noexcept {
+      p_.hooks.load_gates(p_.hooks.op, at, rows, stride);
+    });
+    change_rows(a, plan_.k_stride, at.count * plan_.queries, p_.n.key_dim,
+                [](index_t, index_t, auto g) noexcept { return simd::exp(g); });
+    return a;
+  }
+
+  /// β, and what a token recalls: (D_t S)ᵀ k_t = Sᵀ (D_t k_t).
+  void prepare_delta(sweep<Acc>& w, const tokens& at) noexcept {
+    const index_t R = plan_.queries;
+    const index_t stride = p_.hooks.beta_per_value ? plan_.v_stride : 1;
+    if (R > 1) zero_rows(s_.beta, stride, at.count * R, stride);
+    p_.hooks.load_beta(p_.hooks.op, at, s_.beta + writer() * stride, R * stride);
+    w.beta = s_.beta;
+    w.beta_stride = p_.hooks.beta_per_value ? plan_.v_stride : 0;
+    w.removal = s_.k;
+    if constexpr (Decay == decay::none) return;
+    w.removal = s_.removal;
+    for (index_t i = 0; i < w.tokens; ++i) {
+      for (index_t j = 0; j < plan_.k_stride; j += simd::width<Acc, Arch>) {
+        const index_t to = i * plan_.k_stride + j;
+        simd::batch<Acc, Arch> a;
+        if constexpr (Decay == decay::per_key) {
+          a = simd::load<Arch>(w.decay + to);
+        } else {
+          a = simd::batch<Acc, Arch>(w.decay[i]);
+        }
+        simd::store(s_.removal + to, a * simd::load<Arch>(s_.k + to));
+      }
+    }
   }
 
   /// The caller's own state, swept where it lies; what cannot be is worked on in scratch.
@@ -356,14 +589,14 @@ class matrix_task {
         zero_rows(w.to, w.to_stride, k_first ? p_.n.key_dim : p_.n.value_dim, k_first ? p_.n.value_dim : p_.n.key_dim);
       }
       if (k_first) {
-        sweep_k_first<Acc, Arch, Decay>(w);
+        sweep_k_first<Acc, Arch, Decay, Write, Read>(w);
       } else {
-        sweep_v_first<Acc, Arch, Decay>(w);
+        sweep_v_first<Acc, Arch, Decay, Write, Read>(w);
       }
     } else {
       w.from = w.to = S;
       w.from_stride = w.to_stride = plan_.state_rows;
-      sweep_k_first<Acc, Arch, Decay>(w);
+      sweep_k_first<Acc, Arch, Decay, Write, Read>(w);
     }
     if (p_.normalise || !native) {
       p_.states.save(p_.states.state, sequence_, h, native ? nullptr : S, plan_.state_rows, Z);
@@ -387,7 +620,7 @@ struct matrix_binding {
 
   template <class Acc>
   matrix_hooks<Acc> hooks() const noexcept {
-    return {
+    matrix_hooks<Acc> all{
         this,
         [](const void* self, const tokens& at, Acc* q, index_t stride, Acc* room) noexcept {
           static_cast<const matrix_binding*>(self)->op->load_q(at, q, stride, room);
@@ -398,16 +631,40 @@ struct matrix_binding {
         [](const void* self, const tokens& at, Acc* v, index_t stride, Acc* log_decay, Acc* room) noexcept {
           static_cast<const matrix_binding*>(self)->op->load_v(at, v, stride, log_decay, room);
         },
-        [](const void* self, const tokens& at) noexcept {
-          return ahead_of(static_cast<const matrix_binding*>(self)->op->value_rows(), at);
-        },
-        [](const void* self, const tokens& at) noexcept {
-          return ahead_of(*static_cast<const matrix_binding*>(self)->o, at);
+        [](const void* self, operand which, const tokens& at, lines_ahead& lines) noexcept {
+          const auto* bound = static_cast<const matrix_binding*>(self);
+          if (which == operand::output) {
+            if (!past_caches<Acc>(*bound->o)) lines.add(ahead_of(*bound->o, at));
+          } else {
+            bound->op->ahead(which, at, lines);
+          }
         },
         [](const void* self, const tokens& at, Acc* rows, index_t stride, const Acc* denominator, Acc* room) noexcept {
           const auto* bound = static_cast<const matrix_binding*>(self);
           bound->op->store(at, rows, stride, denominator, room, *bound->o);
         }};
+    if constexpr (Op::decays == decay::per_key) {
+      all.load_gates = [](const void* self, const tokens& at, Acc* g, index_t stride) noexcept {
+        static_cast<const matrix_binding*>(self)->op->load_gates(at, g, stride);
+      };
+    }
+    if constexpr (Op::writes == write::delta) {
+      all.load_beta = [](const void* self, const tokens& at, Acc* beta, index_t stride) noexcept {
+        static_cast<const matrix_binding*>(self)->op->load_beta(at, beta, stride);
+      };
+      all.beta_per_value = op->beta_per_value();
+    }
+    if constexpr (Op::writes == write::low_rank) {
+      all.load_removal = [](const void* self, const tokens& at, Acc* a, Acc* b, index_t stride) noexcept {
+        static_cast<const matrix_binding*>(self)->op->load_removal(at, a, b, stride);
+      };
+    }
+    if constexpr (Op::reads == read::before) {
+      all.load_bonus = [](const void* self, index_t head, Acc* u) noexcept {
+        static_cast<const matrix_binding*>(self)->op->load_bonus(head, u);
+      };
+    }
+    return all;
   }
 };
 
@@ -523,26 +780,29 @@ inline index_t spared(const matrix_extents& n, bool initial, bool final) noexcep
 }
 
 /// Whether a sequence of `length` is cheaper as one triangle, length·(K + V)/2 per token, than in chunks of `chunk`,
-/// which go through the state.
-inline bool one_triangle(const matrix_extents& n, index_t length, index_t chunk, bool initial, bool final) noexcept {
-  return (length - chunk) * (n.key_dim + n.value_dim) * 5 / 8 <= spared(n, initial, final);
+/// which go through the state. Scores under decays per key channel and the solve of a removal cost too much for that.
+inline bool one_triangle(const matrix_policies& policies, const matrix_extents& n, index_t length, index_t chunk,
+                         bool initial, bool final) noexcept {
+  return policies.decays != decay::per_key && policies.writes == write::additive &&
+         (length - chunk) * (n.key_dim + n.value_dim) * 5 / 8 <= spared(n, initial, final);
 }
 
 /// Tokens per chunk when the caller does not say: with 32 the panels of a chunk stay in the first-level cache beside a
 /// block of the state, and the quadratic part is small (K, V of 64 to 128: 64 tokens cost 3 to 15 % more). A short
 /// sequence without a state is one chunk.
-inline index_t matrix_chunk(const options& how, const matrix_extents& n, bool initial, bool final) noexcept {
+inline index_t matrix_chunk(const matrix_policies& policies, const options& how, const matrix_extents& n, bool initial,
+                            bool final) noexcept {
   constexpr index_t usual = 32, most = 256;
   index_t chunk = how.chunk > 0 ? std::min(how.chunk, most) : usual;
-  if (how.chunk == 0 && n.length <= most && one_triangle(n, n.length, usual, initial, final)) chunk = most;
+  if (how.chunk == 0 && n.length <= most && one_triangle(policies, n, n.length, usual, initial, final)) chunk = most;
   return std::max<index_t>(1, std::min(chunk, n.length));
 }
 
 /// The longest chunk of any call that has no more tokens.
-inline index_t longest_matrix_chunk(const options& how, matrix_extents n) noexcept {
-  index_t longest = matrix_chunk(how, n, false, false);
+inline index_t longest_matrix_chunk(const matrix_policies& policies, const options& how, matrix_extents n) noexcept {
+  index_t longest = matrix_chunk(policies, how, n, false, false);
   for (n.length = std::min<index_t>(n.length, 256); n.length > longest; --n.length) {
-    longest = std::max(longest, matrix_chunk(how, n, false, false));
+    longest = std::max(longest, matrix_chunk(policies, how, n, false, false));
   }
   return longest;
 }
@@ -553,6 +813,7 @@ matrix_problem<Acc> describe(const matrix_binding<Op>& bound, const State& st, f
   const Op& op = *bound.op;
   matrix_problem<Acc> p{};
   p.n = op.extents();
+  p.policies = policies_of<Op>;
   p.hooks = bound.template hooks<Acc>();
   p.states = state_access<Acc, State>::hooks(st);
   p.offsets = op.offsets;
@@ -567,7 +828,7 @@ matrix_problem<Acc> describe(const matrix_binding<Op>& bound, const State& st, f
   p.outputs = bound.o->present();
   p.how = how;
   p.in_place = in_place;
-  p.plan = matrix_plan::of<Acc>(p.n, matrix_chunk(chosen, p.n, st.initial.present(), st.final.present()));
+  p.plan = matrix_plan::of<Acc>(p.n, matrix_chunk(p.policies, chosen, p.n, st.initial.present(), st.final.present()));
   return p;
 }
 
@@ -591,19 +852,57 @@ concept with_left_product = requires(const Op& op) {
 };
 
 template <class Op, class Acc>
-void run_tasks_of(const matrix_problem<Acc>& p, context& ctx) {
-  const std::size_t bytes = scratch_of(p);
+void run_tasks_of(const matrix_problem<Acc>* problems, index_t count, context& ctx) {
+  const std::size_t bytes = scratch_of(problems[0]);
   ctx.reserve(static_cast<std::size_t>(ctx.workers()) * bytes);
-  const bool flush = ctx.flush();
-  ctx.run(p.sequences * p.plan.blocks, bytes, [&](index_t task, arena memory) noexcept {
-    using engine = matrix_task<Acc, simd::default_arch, Op::decays, Op::writes, Op::reads>;
-    if (flush) {
-      const flush_subnormals quiet;
-      engine::run(p, task, memory);
-    } else {
-      engine::run(p, task, memory);
-    }
+  const index_t tasks = problems[0].sequences * problems[0].plan.blocks * count;
+  run_tasks(ctx, tasks, bytes, [&](index_t task, arena memory) noexcept {
+    matrix_task<Acc, simd::default_arch, Op::decays, Op::writes, Op::reads>::run(problems[task % count], task / count,
+                                                                                 memory);
   });
+}
+
+/// Pieces of V that tasks of their own work on: one state alone would be one task. Each piece takes the scores anew, so
+/// there are few; columns never meet, so the bits are those of the whole. A normaliser belongs to all columns.
+template <class Op, class State>
+index_t value_pieces(const Op& op, const State& st) noexcept {
+  const matrix_extents n = op.extents();
+  if (!std::is_trivially_copyable_v<Op> || sequences_of(op) * n.heads != 1 || n.query_heads > 1) return 1;
+  if constexpr (with_normaliser<State>) {
+    if (op.normalise || st.z_final.present()) return 1;
+  }
+  return n.value_dim < 64 ? 1 : n.value_dim < 256 ? 2 : 4;
+}
+
+/// The tasks of a call that is cut into pieces of V.
+template <class Acc, class Op, class State, class Output>
+void run_pieces(index_t pieces, const Op& op, const State& st, const Output& o, form how, bool in_place,
+                options chosen, context& ctx) {
+  constexpr int most = 4;
+  struct piece {
+    Op op;
+    State st;
+    Output o;
+    matrix_binding<Op> bound;
+  };
+  const index_t V = op.extents().value_dim, width = round_up((V + pieces - 1) / pieces, 2 * simd::width<Acc>);
+  chosen.chunk = matrix_chunk(policies_of<Op>, chosen, op.extents(), st.initial.present(), st.final.present());
+  const auto cut = [&](index_t i) noexcept {
+    const index_t first = std::min(i * width, V), columns = std::min(width, V - first);
+    piece part{op.columns(first, columns), st, o.present() ? o.slice(3, first, columns) : o, {}};
+    if (st.initial.present()) part.st.initial = st.initial.slice(3, first, columns);
+    if (st.final.present()) part.st.final = st.final.slice(3, first, columns);
+    return part;
+  };
+  piece parts[most] = {cut(0), cut(1), cut(2), cut(3)};
+  matrix_problem<Acc> problems[most];
+  index_t count = 0;
+  for (; count < pieces && count * width < V; ++count) {
+    piece& part = parts[count];
+    part.bound = {&part.op, &part.o};
+    problems[count] = describe<Acc>(part.bound, part.st, how, in_place, chosen);
+  }
+  run_tasks_of<Op>(problems, count, ctx);
 }
 
 /// Every verb after the door.
@@ -617,17 +916,19 @@ void run_matrix(const Op& op, const State& st, const view<typename Op::scalar, 4
   bool in_place = Verb == verb::step;
   if constexpr (Verb == verb::forward) {
     const matrix_extents n = op.extents();
+    const matrix_policies policies = policies_of<Op>;
     const bool choose = how.form == form::automatic;
     in_place = choose && brief(n.length, st);
-    // A state of 16 KiB without a decay stays in the first-level cache under two multiply-adds per element and token,
-    // which no chunk improves on (K = V = 64: 1.05 to 1.18 times as fast); the triangle of a short sequence does.
-    const bool small = Op::decays == decay::none &&
+    // A state of 16 KiB stays in the first-level cache under two to four multiply-adds per element and token, which no
+    // chunk improves on but where a scalar decay is all there is (K = V = 64: linear attention, GLA and delta rules 1.05
+    // to 1.2 times as fast, RWKV-7 1.5); the triangle of a short sequence does.
+    const bool small = (Op::decays != decay::scalar || Op::writes != write::additive) &&
                        n.key_dim * n.value_dim * static_cast<index_t>(sizeof(Acc)) <= 16384 && how.chunk == 0 &&
-                       (st.initial.present() || !one_triangle(n, n.length, 32, false, st.final.present()));
+                       (st.initial.present() || !one_triangle(policies, n, n.length, 32, false, st.final.present()));
     shape_of_run = !choose ? how.form : in_place || small ? form::recurrent : form::chunked;
     if constexpr (with_left_product<Op>) {
       const bool long_triangle = choose && how.chunk == 0 && n.length > 256 && !st.initial.present() &&
-                                 !st.final.present() && one_triangle(n, n.length, 32, false, false);
+                                 !st.final.present() && one_triangle(policies, n, n.length, 32, false, false);
       if (how.form == form::left || long_triangle) {
         op.left(st, o, ctx);
         if (!st.final.present()) return;
@@ -636,12 +937,32 @@ void run_matrix(const Op& op, const State& st, const view<typename Op::scalar, 4
       }
     }
   }
-  run_tasks_of<Op>(describe<Acc>(bound, st, shape_of_run, in_place, how), ctx);
+  if constexpr (requires { op.columns(0, 0); }) {
+    if (const index_t pieces = value_pieces(op, st); pieces > 1) {
+      return run_pieces<Acc>(pieces, op, st, *bound.o, shape_of_run, in_place, how, ctx);
+    }
+  }
+  const matrix_problem<Acc> whole = describe<Acc>(bound, st, shape_of_run, in_place, how);
+  run_tasks_of<Op>(&whole, 1, ctx);
 }
+
+/// What an operator calls the axes of its output and its state, for messages.
+struct axis_letters {
+  const char* output = "[B, L, max(H, Hq), V]";
+  const char* state = "[slots, H, K, V]";
+};
+template <class Op>
+inline constexpr axis_letters letters_of = [] {
+  if constexpr (requires { Op::letters; }) {
+    return Op::letters;
+  } else {
+    return axis_letters{};
+  }
+}();
 
 template <class Op, class State>
 status check_matrix(const Op& op, const State& st, const view<typename Op::scalar, 4>& o, const options& how) noexcept {
-  core::checker ask(Op::name);
+  core::checker ask(op.name);
   ask.chunk(how);
   const bool left = with_left_product<Op> && how.form == form::left;
   if (ask && !left && how.form != form::automatic && how.form != form::recurrent && how.form != form::chunked) {
@@ -655,11 +976,11 @@ status check_matrix(const Op& op, const State& st, const view<typename Op::scala
   if (!ask) return ask.result();
   const index_t sequences = sequences_of(op);
   ask.lengths(op.lengths, sequences);
-  ask.extents("o", o, {n.batch, n.length, std::max(n.heads, n.query_heads), n.value_dim}, "[B, L, H, V]");
+  ask.extents("o", o, {n.batch, n.length, std::max(n.heads, n.query_heads), n.value_dim}, letters_of<Op>.output);
   ask.output("o", o);
   op.check_outputs(ask, o);
   ask.pools("initial", st.initial, "final", st.final, st.initial_slots, st.final_slots, sequences,
-            {0, n.heads, n.key_dim, n.value_dim}, "[slots, H, K, V]");
+            {0, n.heads, n.key_dim, n.value_dim}, letters_of<Op>.state);
   ask.apart("final", st.final, "o", o);
   ask.apart("o", o, "initial", st.initial);
   if constexpr (with_normaliser<State>) {
@@ -694,7 +1015,7 @@ struct matrix_engine {
   static std::size_t bytes(const Op& op, const options& how) noexcept {
     const output<Op> o;
     const matrix_binding<Op> bound{&op, &o};
-    const index_t longest = longest_matrix_chunk(how, op.extents());
+    const index_t longest = longest_matrix_chunk(policies_of<Op>, how, op.extents());
     const auto most = [&]<class Acc>(Acc) noexcept {
       const typename Op::template state_of<Acc> st{};
       std::size_t all = 0;
@@ -714,11 +1035,37 @@ struct matrix_engine {
   }
 };
 
+/// The same for an operator that is a choice of operands: they take its place, so that everything behind the door is
+/// compiled once for all of them.
+struct operands_engine : matrix_engine {
+  template <class Op, class State>
+  static status check(const Op& op, const State& st, const output<Op>& o, const options& how) noexcept {
+    if constexpr (requires(core::checker& ask) { op.check_own(ask); }) {
+      core::checker ask(Op::name);
+      op.check_own(ask);
+      if (!ask) return ask.result();
+    }
+    return check_matrix(op.operands(), st, o, how);
+  }
+  template <class Op>
+  static std::size_t bytes(const Op& op, const options& how) noexcept {
+    return matrix_engine::bytes(op.operands(), how);
+  }
+  template <verb Verb, class Op, class State>
+  static void run(const Op& op, const State& st, const output<Op>& o, const options& how, context& ctx) {
+    run_matrix<Verb>(op.operands(), st, o, how, ctx);
+  }
+};
+
 }  // namespace detail
 
 template <matrix_operator Op>
 struct engine_of<Op> {
   using type = detail::matrix_engine;
+};
+template <operator_of_operands Op>
+struct engine_of<Op> {
+  using type = detail::operands_engine;
 };
 
 }  // namespace OGIVE_ABI

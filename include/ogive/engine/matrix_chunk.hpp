@@ -4,12 +4,18 @@
 //   O    = diag(Π_{m≤i} a_m) Q S₀ + (A ∘ QKᵀ) V
 //   S    = exp(Σ g) S₀ + Σ_j (Π_{m>j} a_m) k_j v_jᵀ      the sum from zero, then one fma with S₀
 //
+// The delta rule writes u in place of v, the low-rank write adds b wᵀ:
+//
+//   U = (I + diag(β) tril₋(A ∘ KKᵀ))⁻¹ diag(β) (V − diag(Π a) K S₀)
+//   W = (I − tril₋(A₋ ∘ aBᵀ))⁻¹ (diag(Π₋ a) a S₀ + tril₋(A₋ ∘ aKᵀ) V)      A₋, Π₋: without the own token's decay
+//
 // Decays are running products along segments: nothing is divided by a decay, no positive exponent is formed that the
-// input does not hold, and no cumulative sums are subtracted.
+// input does not hold, and no cumulative sums are subtracted. The decays per key channel are in matrix_scores.hpp.
 #pragma once
 
+#include <ogive/engine/matrix_scores.hpp>
 #include <ogive/engine/matrix_sweep.hpp>
-#include <ogive/linalg/gemm.hpp>
+#include <ogive/linalg/trsm.hpp>
 #include <ogive/simd/math.hpp>
 
 namespace ogive {
@@ -55,21 +61,22 @@ OGIVE_NOINLINE void decay_scores(index_t count, const Acc* s, const Acc* a, Acc*
   }
 }
 
-/// A finish that asks for a line of rows ahead with every other vector it lets go: one with each would fill the line
-/// buffers with a tile's worth at once, and the next tile's own lines would wait (SSD: 15.7 ms against 14.6).
+/// A finish that asks for a line of rows ahead with the vectors it lets go.
 template <class Finish>
 struct asking_ahead {
   Finish finish;
-  rows_ahead* rows;
+  lines_ahead* rows;
   static constexpr bool reads = Finish::reads;
   template <class V>
   OGIVE_INLINE V operator()(index_t i, index_t j, V sum, V c) const noexcept {
-    if (j % (2 * simd::width<typename V::value_type, typename V::arch_type>) == 0) rows->ask();
+    rows->ask();
     return finish(i, j, sum, c);
   }
 };
 
-/// One head's chunk. Panels are dense rows; `scores` holds QKᵀ on and below the diagonal.
+/// One head's chunk. Panels are dense rows; scores hold what they say on and below the diagonal. Under a decay per key
+/// channel the rows that read the state, the keys that write it and the scores come with their decays; under the other
+/// decays they are plain, and shared by the heads that share q and k.
 template <class Acc>
 struct chunk {
   index_t tokens = 0;
@@ -78,22 +85,101 @@ struct chunk {
   const Acc* q = nullptr;
   const Acc* k = nullptr;
   index_t k_stride = 0;
-  Acc* v = nullptr;  // the write turns it into (Π_{m>j} a_m) v_j
+  Acc* v = nullptr;  // the delta rule turns it into u, the write into (Π_{m>j} a_m) v_j
   Acc* o = nullptr;
   index_t v_stride = 0;
-  const Acc* scores = nullptr;
-  Acc* decayed = nullptr;  // room for A ∘ QKᵀ
+  const Acc* scores = nullptr;  // q·k
+  Acc* decayed = nullptr;       // room for A ∘ QKᵀ
   index_t score_stride = 0;
   segment<Acc> decays;
   Acc* state = nullptr;
   index_t state_stride = 0;
   bool fresh = false;  // the state is zero and holds nothing yet
-  rows_ahead values;   // of the next chunk
-  rows_ahead outputs;
+  lines_ahead ahead;   // of the next chunk
+
+  const Acc* turned_k = nullptr;  // per key channel: [K, tokens]
+  const Acc* turned_b = nullptr;
+  index_t turned_stride = 0;
+  const Acc* whole = nullptr;     // per key channel: exp(Σ g)
+  const Acc* removal = nullptr;   // rows that recall from the state: k of the delta rule, or a
+  const Acc* b = nullptr;
+  const Acc* removal_scores = nullptr;  // removal·k
+  Acc* solved = nullptr;                // room for diag(β) A ∘ KKᵀ
+  const Acc* a_b = nullptr;             // a·b
+  const Acc* q_b = nullptr;             // q·b
+  Acc* w = nullptr;
+  const Acc* beta = nullptr;
+  index_t beta_stride = 0;  // 0: one per token
 };
 
-/// O of the chunk; the state is only read.
+/// u of the delta rule in place of v, with β per value: the substitution row by row, since β then is no factor of A.
+template <class Acc, class Arch>
+OGIVE_NOINLINE void substitute_per_value(const chunk<Acc>& c, const Acc* A) noexcept {
+  constexpr index_t W = simd::width<Acc, Arch>;
+  for (index_t i = 0; i < c.tokens; ++i) {
+    for (index_t at = 0; at < c.value_dim; at += W) {
+      Acc* u = c.v + i * c.v_stride + at;
+      auto sum = simd::load<Arch>(u);
+      for (index_t j = 0; j < i; ++j) {
+        sum = simd::fnma(simd::batch<Acc, Arch>(A[i * c.score_stride + j]), simd::load<Arch>(c.v + j * c.v_stride + at), sum);
+      }
+      simd::store(u, simd::load<Arch>(c.beta + i * c.beta_stride + at) * sum);
+    }
+  }
+}
+
+/// u in place of v.
 template <class Acc, class Arch, decay Decay>
+OGIVE_NOINLINE void correct_values(chunk<Acc>& c) noexcept {
+  const linalg::panel<Acc> U{c.v, c.v_stride};
+  const linalg::panel<const Acc> X{c.removal, c.k_stride};
+  const linalg::panel<const Acc> S{c.state, c.state_stride};
+  const Acc* A = c.removal_scores;
+  if constexpr (Decay == decay::scalar) {
+    decay_scores<Acc, Arch>(c.tokens, A, c.decays.a, c.solved, c.score_stride);
+    A = c.solved;
+  }
+  if (!c.fresh) {
+    if constexpr (Decay == decay::scalar) {
+      linalg::gemm_ab<Arch>(c.tokens, c.value_dim, c.key_dim, X, S, U,
+                            linalg::subtract_scaled_rows<Acc>{c.decays.from_start});
+    } else {
+      linalg::gemm_ab<Arch>(c.tokens, c.value_dim, c.key_dim, X, S, U, linalg::subtract{});
+    }
+  }
+  if (c.beta_stride != 0) {
+    substitute_per_value<Acc, Arch>(c, A);
+    return;
+  }
+  change_rows(c.v, c.v_stride, c.tokens, c.value_dim,
+              [&](index_t i, index_t, auto x) noexcept { return decltype(x)(c.beta[i]) * x; });
+  for (index_t i = 1; i < c.tokens; ++i) {
+    const simd::batch<Acc, Arch> beta(c.beta[i]);
+    for (index_t j = 0; j < i; j += simd::width<Acc, Arch>) {
+      simd::store(c.solved + i * c.score_stride + j, beta * simd::load<Arch>(A + i * c.score_stride + j));
+    }
+  }
+  linalg::solve_unit_lower<Arch>(c.tokens, c.value_dim, linalg::panel<const Acc>{c.solved, c.score_stride}, U);
+}
+
+/// w of the low-rank write.
+template <class Acc, class Arch>
+OGIVE_NOINLINE void recall_removals(chunk<Acc>& c) noexcept {
+  const linalg::panel<Acc> W{c.w, c.v_stride};
+  const linalg::panel<const Acc> K{c.removal_scores, c.score_stride};
+  const linalg::panel<const Acc> V{c.v, c.v_stride};
+  if (c.fresh) {
+    linalg::gemm_strict_tril<Arch>(c.tokens, c.value_dim, K, V, W, linalg::overwrite{});
+  } else {
+    linalg::gemm_ab<Arch>(c.tokens, c.value_dim, c.key_dim, linalg::panel<const Acc>{c.removal, c.k_stride},
+                          linalg::panel<const Acc>{c.state, c.state_stride}, W);
+    linalg::gemm_strict_tril<Arch>(c.tokens, c.value_dim, K, V, W, linalg::add{});
+  }
+  linalg::accumulate_unit_lower<Arch>(c.tokens, c.value_dim, linalg::panel<const Acc>{c.a_b, c.score_stride}, W);
+}
+
+/// O of the chunk; the state is only read.
+template <class Acc, class Arch, decay Decay, write Write>
 OGIVE_NOINLINE void read_chunk(chunk<Acc>& c) noexcept {
   const linalg::panel<Acc> O{c.o, c.v_stride};
   const linalg::panel<const Acc> Q{c.q, c.k_stride};
@@ -107,24 +193,28 @@ OGIVE_NOINLINE void read_chunk(chunk<Acc>& c) noexcept {
   const linalg::panel<const Acc> A{weights, c.score_stride};
   if (c.fresh) {
     linalg::gemm_tril<Arch>(c.tokens, c.value_dim, A, V, O, linalg::overwrite{});
-    return;
-  }
-  const auto from_state = [&](auto finish) noexcept {
-    linalg::gemm_ab<Arch>(c.tokens, c.value_dim, c.key_dim, Q, S, O, asking_ahead<decltype(finish)>{finish, &c.values});
-  };
-  if constexpr (Decay == decay::scalar) {
-    from_state(linalg::scale_rows<Acc>{c.decays.from_start});
   } else {
-    from_state(linalg::overwrite{});
+    const auto from_state = [&](auto finish) noexcept {
+      linalg::gemm_ab<Arch>(c.tokens, c.value_dim, c.key_dim, Q, S, O,
+                            asking_ahead<decltype(finish)>{finish, &c.ahead});
+    };
+    if constexpr (Decay == decay::scalar) {
+      from_state(linalg::scale_rows<Acc>{c.decays.from_start});
+    } else {
+      from_state(linalg::overwrite{});
+    }
+    linalg::gemm_tril<Arch>(c.tokens, c.value_dim, A, V, O, linalg::add{});
   }
-  linalg::gemm_tril<Arch>(c.tokens, c.value_dim, A, V, O, linalg::add{});
+  if constexpr (Write == write::low_rank) {
+    linalg::gemm_tril<Arch>(c.tokens, c.value_dim, linalg::panel<const Acc>{c.q_b, c.score_stride},
+                            linalg::panel<const Acc>{c.w, c.v_stride}, O, linalg::add{});
+  }
 }
 
 /// S after the chunk.
-template <class Acc, class Arch, decay Decay>
+template <class Acc, class Arch, decay Decay, write Write>
 OGIVE_NOINLINE void write_chunk(chunk<Acc>& c) noexcept {
   constexpr index_t W = simd::width<Acc, Arch>;
-  const linalg::panel<const Acc> K{c.k, c.k_stride};
   const linalg::panel<const Acc> V{c.v, c.v_stride};
   const linalg::panel<Acc> S{c.state, c.state_stride};
   if constexpr (Decay == decay::scalar) {
@@ -134,16 +224,28 @@ OGIVE_NOINLINE void write_chunk(chunk<Acc>& c) noexcept {
       for (index_t j = 0; j < c.value_dim; j += W) simd::store(row + j, left * simd::load<Arch>(row + j));
     }
   }
-  const auto to_state = [&](auto finish) noexcept {
-    linalg::gemm_atb<Arch>(c.key_dim, c.value_dim, c.tokens, K, V, S,
-                           asking_ahead<decltype(finish)>{finish, &c.outputs});
+  const auto to_state = [&](const Acc* keys, const Acc* turned, const linalg::panel<const Acc>& values,
+                            auto finish) noexcept {
+    const asking_ahead<decltype(finish)> draining{finish, &c.ahead};
+    if constexpr (Decay == decay::per_key) {
+      linalg::gemm_ab<Arch>(c.key_dim, c.value_dim, c.tokens, linalg::panel<const Acc>{turned, c.turned_stride}, values,
+                            S, draining);
+    } else {
+      linalg::gemm_atb<Arch>(c.key_dim, c.value_dim, c.tokens, linalg::panel<const Acc>{keys, c.k_stride}, values, S,
+                             draining);
+    }
   };
   if (c.fresh) {
-    to_state(linalg::overwrite{});
+    to_state(c.k, c.turned_k, V, linalg::overwrite{});
   } else if constexpr (Decay == decay::scalar) {
-    to_state(linalg::decay<Acc>{c.decays.whole});
+    to_state(c.k, c.turned_k, V, linalg::decay<Acc>{c.decays.whole});
+  } else if constexpr (Decay == decay::per_key) {
+    to_state(c.k, c.turned_k, V, linalg::decay_rows<Acc>{c.whole});
   } else {
-    to_state(linalg::add{});
+    to_state(c.k, c.turned_k, V, linalg::add{});
+  }
+  if constexpr (Write == write::low_rank) {
+    to_state(c.b, c.turned_b, linalg::panel<const Acc>{c.w, c.v_stride}, linalg::add{});
   }
 }
 

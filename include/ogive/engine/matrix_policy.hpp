@@ -1,25 +1,30 @@
 // L5: what an operator tells the matrix engine: three policies, its sizes, and the hooks between its arguments and
 // the engine's panels.
 //
-//   S_t = D_t S_{t-1} + k_t v_tᵀ,   o_t = S_tᵀ q_t,   S ∈ R^{K×V}
+//   S_t = D_t S_{t-1} + W_t,   o_t = S_tᵀ q_t  or  S_{t-1}ᵀ q_t + (q_t·(u ⊙ k_t)) v_t,   S ∈ R^{K×V}
 #pragma once
 
-#include <ogive/core/options.hpp>
+#include <ogive/core/check.hpp>
 #include <ogive/engine/rows.hpp>
 
+#include <algorithm>
 #include <concepts>
 
 namespace ogive {
 inline namespace OGIVE_ABI {
 
-/// D_t: the identity, or exp(g_t) for a log decay g_t per head and token.
-enum class decay { none, scalar };
+/// D_t: the identity, exp(g_t) for a log decay g_t per head and token, or Diag(exp(g_t)) for one per key channel.
+enum class decay { none, scalar, per_key };
 
-/// What is added to the decayed state: k_t v_tᵀ.
-enum class write { additive };
+/// W_t, what is added to the decayed state.
+enum class write {
+  additive,  ///< k_t v_tᵀ
+  delta,     ///< k_t u_tᵀ, u_t = β_t ⊙ (v_t − (D_t S_{t-1})ᵀ k_t): what k_t read is replaced
+  low_rank,  ///< k_t v_tᵀ + b_t w_tᵀ, w_t = S_{t-1}ᵀ a_t: removal along a_t, formed before the decay
+};
 
-/// Which state a token reads: the one after its own write.
-enum class read { after };
+/// Which state a token reads: the one after its own write, or the one before it, plus a bonus for its own write.
+enum class read { after, before };
 
 /// The sizes of one call. Value heads own the states; several may share a key head and a query head, or several query
 /// heads may read one state.
@@ -34,24 +39,34 @@ struct matrix_extents {
   index_t input_dim = 0;  // elements of a row before the operator's own map: loads of q and k get room for a chunk
 };
 
+/// Whose rows of the next chunk to ask for early.
+enum class operand { query, key, value, output };
+
 /// Panels are rows of `stride` elements, one per token. A load fills `at.count` rows, zeros where a token is padding
-/// or masked, and may work in `room`, a panel for rows before a map; `load_v` also gives the log decays. `store` drains
-/// o; `denominator` holds φ(q)·z per token when the operator asked for a normaliser, else it is null.
+/// or masked, and may work in `room`, a panel for rows before a map; `load_v` also gives the scalar log decays. `store`
+/// drains o; `denominator` holds φ(q)·z per token when the operator asked for a normaliser, else it is null. The last
+/// four are there for the policies that want them: log decays per key channel (of a value head), β (of a value head;
+/// one per token, or a row of V), the rows a and b (of a key head), and the bonus u (a row of K, of a value head).
 template <class Acc>
 struct matrix_hooks {
   const void* op;
   void (*load_q)(const void* op, const tokens& at, Acc* q, index_t stride, Acc* room) noexcept;
   void (*load_k)(const void* op, const tokens& at, Acc* k, index_t stride, Acc* room) noexcept;
   void (*load_v)(const void* op, const tokens& at, Acc* v, index_t stride, Acc* log_decay, Acc* room) noexcept;
-  detail::rows_ahead (*values_ahead)(const void* op, const tokens& at) noexcept;
-  detail::rows_ahead (*outputs_ahead)(const void* op, const tokens& at) noexcept;
+  void (*ahead)(const void* op, operand which, const tokens& at, detail::lines_ahead& lines) noexcept;
   void (*store)(const void* op, const tokens& at, Acc* o, index_t stride, const Acc* denominator, Acc* room) noexcept;
+  void (*load_gates)(const void* op, const tokens& at, Acc* g, index_t stride) noexcept = nullptr;
+  void (*load_beta)(const void* op, const tokens& at, Acc* beta, index_t stride) noexcept = nullptr;
+  void (*load_removal)(const void* op, const tokens& at, Acc* a, Acc* b, index_t stride) noexcept = nullptr;
+  void (*load_bonus)(const void* op, index_t head, Acc* u) noexcept = nullptr;
+  bool beta_per_value = false;
 };
 
 /// An operator of the matrix engine: an aggregate of views with its letters, and below them
 /// - `scalar` (the tensors' type), `default_state`, `name`, the policies `decays`, `writes`, `reads`;
 /// - `extents()`, `sequences()`, `check_fields(checker&)`;
-/// - load_q, load_k, load_v and store for both accumulators and value_rows(), members that a binding turns into hooks.
+/// - load_q, load_k, load_v and store for both accumulators, and ahead(which, at, lines), members that a binding turns into hooks,
+///   and load_gates, load_beta, load_removal and load_bonus where the policies want them.
 template <class Op>
 concept matrix_operator = requires(const Op& op) {
   typename Op::scalar;
@@ -62,5 +77,19 @@ concept matrix_operator = requires(const Op& op) {
   { op.extents() } -> std::same_as<matrix_extents>;
 };
 
+namespace detail {
+
+/// The rules of shared heads: Hk divides H, and Hq divides H or H divides Hq.
+inline void check_heads(core::checker& ask, index_t Hq, index_t Hk, index_t H) noexcept {
+  ask.divides("Hk (heads of k)", Hk, "H (heads of v)", H);
+  if (Hq > H) {
+    ask.divides("H (heads of v)", H, "Hq (heads of q)", Hq);
+    return;
+  }
+  ask.divides("Hq (heads of q)", Hq, "H (heads of v)", H);
+  ask.divides("the smaller of Hq and Hk", std::min(Hq, Hk), "the larger", std::max(Hq, Hk));
+}
+
+}  // namespace detail
 }  // namespace OGIVE_ABI
 }  // namespace ogive

@@ -23,28 +23,96 @@ struct sweep {
   const Acc* v = nullptr;
   Acc* o = nullptr;
   index_t v_stride = 0;
-  const Acc* decay = nullptr;  // exp(g), one per token
+  const Acc* decay = nullptr;  // exp(g), one per token, or a row of K in panels' rows
   const Acc* from = nullptr;
   index_t from_stride = 0;
   Acc* to = nullptr;
   index_t to_stride = 0;
+  const Acc* removal = nullptr;  // ρ_t of k's shape: S_{t-1}ᵀ ρ_t is what a write replaces (D_t k_t), or w_t (a_t)
+  const Acc* b = nullptr;        // of k's shape
+  const Acc* beta = nullptr;     // one per token, or, with a stride, rows of V
+  index_t beta_stride = 0;
+  const Acc* bonus = nullptr;  // q_t·(u ⊙ k_t), one per token
+  lines_ahead* ahead = nullptr;
+};
+
+/// p + offset where the policies have this operand.
+template <bool Used, class Acc>
+OGIVE_INLINE const Acc* where_used(const Acc* p, index_t offset) noexcept {
+  return Used ? p + offset : nullptr;
+}
+
+/// Columns of one token that a write needs besides k: v, or u = β ⊙ (v − r), and w = r.
+template <class Acc, class Arch, write Write>
+OGIVE_INLINE simd::batch<Acc, Arch> written(const sweep<Acc>& w, index_t t, index_t column,
+                                            const simd::batch<Acc, Arch>& recalled) noexcept {
+  const auto v = simd::load<Arch>(w.v + t * w.v_stride + column);
+  if constexpr (Write == write::delta) {
+    const simd::batch<Acc, Arch> beta = w.beta_stride == 0 ? simd::batch<Acc, Arch>(w.beta[t])
+                                                           : simd::load<Arch>(w.beta + t * w.beta_stride + column);
+    return beta * (v - recalled);
+  } else {
+    return v;
+  }
+}
+
+/// s ← D s + k u (+ b w), one row of the state.
+template <decay Decay, write Write, class V>
+OGIVE_INLINE V next_state(const V& s, const V& a, const V& k, const V& u, const V& b, const V& w) noexcept {
+  V next = s;
+  if constexpr (Decay != decay::none) next = next * a;
+  if constexpr (Write == write::low_rank) next = simd::fma(b, w, next);
+  return simd::fma(k, u, next);
+}
+
+/// A block of `Vectors` vectors of columns of a K-first state; with Tail the last one is cut off.
+template <class Acc, class Arch, int Vectors, bool Tail>
+struct state_columns {
+  using vector = simd::batch<Acc, Arch>;
+  static constexpr index_t W = simd::width<Acc, Arch>;
+  const simd::lanes<Acc, Arch>& tail;
+
+  OGIVE_INLINE void load(const Acc* row, vector* s) const noexcept {
+    unroll<Vectors>([&](auto j) __attribute__((always_inline)) {
+      if constexpr (Tail) {
+        s[j] = simd::load(row, tail);
+      } else {
+        s[j] = simd::load<Arch>(row + j * W);
+      }
+    });
+  }
+  OGIVE_INLINE void store(Acc* row, const vector* s) const noexcept {
+    unroll<Vectors>([&](auto j) __attribute__((always_inline)) {
+      if constexpr (Tail) {
+        simd::store(row, s[j], tail);
+      } else {
+        simd::store(row + j * W, s[j]);
+      }
+    });
+  }
 };
 
 /// `Tokens` tokens from `t` on over `Vectors` vectors of columns from `column` on, all K rows. Every o sums over
 /// k = 0 … K−1 in order, whatever the block.
-template <class Acc, class Arch, decay Decay, int Vectors, int Tokens, bool Tail>
+template <class Acc, class Arch, decay Decay, read Read, int Vectors, int Tokens, bool Tail>
 OGIVE_INLINE void sweep_block(const sweep<Acc>& w, index_t t, index_t column, const Acc* from, index_t from_stride,
                               const simd::lanes<Acc, Arch>& tail) noexcept {
   using vector = simd::batch<Acc, Arch>;
   constexpr index_t W = simd::width<Acc, Arch>;
+  const state_columns<Acc, Arch, Vectors, Tail> columns{tail};
   vector v[Tokens * Vectors];
   vector o[Tokens * Vectors];
   vector a[Tokens];
   const Acc* q = w.q + t * w.q_stride;
   const Acc* k = w.k + t * w.k_stride;
+  const Acc* per_key = where_used<Decay == decay::per_key>(w.decay, t * w.k_stride);
   unroll<Tokens * Vectors>([&](auto i) __attribute__((always_inline)) {
     v[i] = simd::load<Arch>(w.v + (t + i / Vectors) * w.v_stride + column + (i % Vectors) * W);
-    o[i] = vector(Acc(0));
+    if constexpr (Read == read::before) {
+      o[i] = vector(w.bonus[t + i / Vectors]) * v[i];
+    } else {
+      o[i] = vector(Acc(0));
+    }
   });
   if constexpr (Decay == decay::scalar) {
     unroll<Tokens>([&](auto i) __attribute__((always_inline)) { a[i] = vector(w.decay[t + i]); });
@@ -53,29 +121,20 @@ OGIVE_INLINE void sweep_block(const sweep<Acc>& w, index_t t, index_t column, co
   Acc* out = w.to + column;
   for (index_t row = 0; row < w.key_dim; ++row) {
     vector s[Vectors];
-    unroll<Vectors>([&](auto j) __attribute__((always_inline)) {
-      if constexpr (Tail) {
-        s[j] = simd::load(in, tail);
-      } else {
-        s[j] = simd::load<Arch>(in + j * W);
-      }
-    });
+    if (Tokens > 1) w.ahead->ask();
+    columns.load(in, s);
     unroll<Tokens>([&](auto i) __attribute__((always_inline)) {
       const vector k_i(k[i * w.k_stride + row]);
       const vector q_i(q[i * w.q_stride + row]);
+      if constexpr (Decay == decay::per_key) a[i] = vector(per_key[i * w.k_stride + row]);
       unroll<Vectors>([&](auto j) __attribute__((always_inline)) {
-        if constexpr (Decay == decay::scalar) s[j] = s[j] * a[i];
-        s[j] = simd::fma(k_i, v[i * Vectors + j], s[j]);
-        o[i * Vectors + j] = simd::fma(q_i, s[j], o[i * Vectors + j]);
+        vector& sum = o[i * Vectors + j];
+        if constexpr (Read == read::before) sum = simd::fma(q_i, s[j], sum);
+        s[j] = next_state<Decay, write::additive>(s[j], a[i], k_i, v[i * Vectors + j], s[j], s[j]);
+        if constexpr (Read == read::after) sum = simd::fma(q_i, s[j], sum);
       });
     });
-    unroll<Vectors>([&](auto j) __attribute__((always_inline)) {
-      if constexpr (Tail) {
-        simd::store(out, s[j], tail);
-      } else {
-        simd::store(out + j * W, s[j]);
-      }
-    });
+    columns.store(out, s);
     in += from_stride;
     out += w.to_stride;
   }
@@ -84,44 +143,125 @@ OGIVE_INLINE void sweep_block(const sweep<Acc>& w, index_t t, index_t column, co
   });
 }
 
-template <class Acc, class Arch, decay Decay, int Vectors, bool Tail>
+/// Additive writes, four tokens a pass.
+template <class Acc, class Arch, decay Decay, read Read, int Vectors, bool Tail>
 OGIVE_INLINE void sweep_columns(const sweep<Acc>& w, index_t column, const simd::lanes<Acc, Arch>& tail) noexcept {
   const Acc* from = w.from;
   index_t from_stride = w.from_stride;
   index_t t = 0;
   for (; t + 4 <= w.tokens; t += 4) {
-    sweep_block<Acc, Arch, Decay, Vectors, 4, Tail>(w, t, column, from, from_stride, tail);
+    sweep_block<Acc, Arch, Decay, Read, Vectors, 4, Tail>(w, t, column, from, from_stride, tail);
     from = w.to;
     from_stride = w.to_stride;
   }
   for (; t < w.tokens; ++t) {
-    sweep_block<Acc, Arch, Decay, Vectors, 1, Tail>(w, t, column, from, from_stride, tail);
+    sweep_block<Acc, Arch, Decay, Read, Vectors, 1, Tail>(w, t, column, from, from_stride, tail);
     from = w.to;
     from_stride = w.to_stride;
   }
 }
 
-/// K-first: a row of the state is one k, its columns are contiguous.
-template <class Acc, class Arch, decay Decay>
+/// Writes with a removal, a token a pass: what the next token recalls is summed while this one writes, so that a state
+/// is read once for both.
+template <class Acc, class Arch, decay Decay, write Write, read Read, int Vectors, bool Tail>
+OGIVE_INLINE void sweep_removal(const sweep<Acc>& w, index_t column, const simd::lanes<Acc, Arch>& tail) noexcept {
+  using vector = simd::batch<Acc, Arch>;
+  constexpr index_t W = simd::width<Acc, Arch>;
+  const state_columns<Acc, Arch, Vectors, Tail> columns{tail};
+  vector recalled[Vectors];
+  unroll<Vectors>([&](auto j) __attribute__((always_inline)) { recalled[j] = vector(Acc(0)); });
+  const Acc* in = w.from + column;
+  for (index_t row = 0; row < w.key_dim; ++row, in += w.from_stride) {
+    vector s[Vectors];
+    columns.load(in, s);
+    const vector r(w.removal[row]);
+    unroll<Vectors>([&](auto j) __attribute__((always_inline)) { recalled[j] = simd::fma(r, s[j], recalled[j]); });
+  }
+  const Acc* from = w.from;
+  index_t from_stride = w.from_stride;
+  const auto pass = [&](index_t t, auto last) __attribute__((always_inline)) {
+    vector u[Vectors];
+    vector o[Vectors];
+    vector next[Vectors];
+    unroll<Vectors>([&](auto j) __attribute__((always_inline)) {
+      u[j] = written<Acc, Arch, Write>(w, t, column + j * W, recalled[j]);
+      next[j] = o[j] = vector(Acc(0));
+      if constexpr (Read == read::before) o[j] = vector(w.bonus[t]) * u[j];
+    });
+    const Acc* q = w.q + t * w.q_stride;
+    const Acc* k = w.k + t * w.k_stride;
+    const Acc* b = where_used<Write == write::low_rank>(w.b, t * w.k_stride);
+    const Acc* per_key = where_used<Decay == decay::per_key>(w.decay, t * w.k_stride);
+    const Acc* removal = where_used<!last>(w.removal, (t + 1) * w.k_stride);
+    vector a(Decay == decay::scalar ? w.decay[t] : Acc(1));
+    const Acc* read = from + column;
+    Acc* out = w.to + column;
+    for (index_t row = 0; row < w.key_dim; ++row) {
+      vector s[Vectors];
+      if (!last && row % 4 == 0) w.ahead->ask();
+      columns.load(read, s);
+      const vector k_at(k[row]);
+      const vector q_at(q[row]);
+      vector b_at = k_at, next_at = k_at;
+      if constexpr (Decay == decay::per_key) a = vector(per_key[row]);
+      if constexpr (Write == write::low_rank) b_at = vector(b[row]);
+      if constexpr (!last) next_at = vector(removal[row]);
+      unroll<Vectors>([&](auto j) __attribute__((always_inline)) {
+        if constexpr (Read == read::before) o[j] = simd::fma(q_at, s[j], o[j]);
+        s[j] = next_state<Decay, Write>(s[j], a, k_at, u[j], b_at, recalled[j]);
+        if constexpr (Read == read::after) o[j] = simd::fma(q_at, s[j], o[j]);
+        if constexpr (!last) next[j] = simd::fma(next_at, s[j], next[j]);
+      });
+      columns.store(out, s);
+      read += from_stride;
+      out += w.to_stride;
+    }
+    unroll<Vectors>([&](auto j) __attribute__((always_inline)) {
+      simd::store(w.o + t * w.v_stride + column + j * W, o[j]);
+      recalled[j] = next[j];
+    });
+    from = w.to;
+    from_stride = w.to_stride;
+  };
+  for (index_t t = 0; t + 1 < w.tokens; ++t) pass(t, std::false_type{});
+  pass(w.tokens - 1, std::true_type{});
+}
+
+/// `Vectors` vectors of columns, all tokens.
+template <class Acc, class Arch, decay Decay, write Write, read Read, int Vectors, bool Tail>
+OGIVE_INLINE void sweep_tokens(const sweep<Acc>& w, index_t column, const simd::lanes<Acc, Arch>& tail) noexcept {
+  if constexpr (Write == write::additive) {
+    sweep_columns<Acc, Arch, Decay, Read, Vectors, Tail>(w, column, tail);
+  } else {
+    sweep_removal<Acc, Arch, Decay, Write, Read, Vectors, Tail>(w, column, tail);
+  }
+}
+
+/// K-first: a row of the state is one k, its columns are contiguous. Additive writes take two vectors of columns for
+/// four tokens, a removal or few tokens four vectors of columns.
+template <class Acc, class Arch, decay Decay, write Write, read Read>
 OGIVE_NOINLINE void sweep_k_first(const sweep<Acc>& w) noexcept {
   constexpr index_t W = simd::width<Acc, Arch>;
   const simd::lanes<Acc, Arch> all(W);
   index_t column = 0;
-  if (w.tokens < 4) {
+  if (w.tokens == 0) return;
+  if (w.tokens < 4 || Write != write::additive) {
     for (; column + 4 * W <= w.value_dim; column += 4 * W) {
-      sweep_columns<Acc, Arch, Decay, 4, false>(w, column, all);
+      sweep_tokens<Acc, Arch, Decay, Write, Read, 4, false>(w, column, all);
     }
   }
-  for (; column + 2 * W <= w.value_dim; column += 2 * W) sweep_columns<Acc, Arch, Decay, 2, false>(w, column, all);
+  for (; column + 2 * W <= w.value_dim; column += 2 * W) {
+    sweep_tokens<Acc, Arch, Decay, Write, Read, 2, false>(w, column, all);
+  }
   for (; column < w.value_dim; column += W) {
     const simd::lanes<Acc, Arch> some(w.value_dim - column);
-    sweep_columns<Acc, Arch, Decay, 1, true>(w, column, some);
+    sweep_tokens<Acc, Arch, Decay, Write, Read, 1, true>(w, column, some);
   }
 }
 
 /// `Rows` values of one token against the contiguous keys of their state rows. The sums over k run in lanes. Few rows
 /// at a time, so that memory is walked nearly in order.
-template <class Acc, class Arch, decay Decay, int Rows>
+template <class Acc, class Arch, decay Decay, write Write, read Read, int Rows>
 OGIVE_INLINE void sweep_rows(const sweep<Acc>& w, index_t t, index_t value, const Acc* from,
                              index_t from_stride) noexcept {
   using vector = simd::batch<Acc, Arch>;
@@ -131,63 +271,96 @@ OGIVE_INLINE void sweep_rows(const sweep<Acc>& w, index_t t, index_t value, cons
   const Acc* v = w.v + t * w.v_stride + value;
   const Acc* q = w.q + t * w.q_stride;
   const Acc* k = w.k + t * w.k_stride;
-  const vector a(Decay == decay::scalar ? w.decay[t] : Acc(1));
+  const Acc* b = where_used<Write == write::low_rank>(w.b, t * w.k_stride);
+  const Acc* per_key = where_used<Decay == decay::per_key>(w.decay, t * w.k_stride);
+  const Acc* removal = where_used<Write != write::additive>(w.removal, t * w.k_stride);
+  const vector a_all(Decay == decay::scalar ? w.decay[t] : Acc(1));
   const index_t whole = w.key_dim / W * W;
   const simd::lanes<Acc, Arch> tail(w.key_dim - whole);
   unroll<Rows / together>([&](auto block) __attribute__((always_inline)) {
     constexpr int first = block * together;
     const Acc* in = from + (value + first) * from_stride;
     Acc* out = w.to + (value + first) * w.to_stride;
-    unroll<together>([&](auto i) __attribute__((always_inline)) { sum[first + i] = vector(Acc(0)); });
-    const auto update = [&](auto i, vector s, const vector& k_at, const vector& q_at) __attribute__((always_inline)) {
-      if constexpr (Decay == decay::scalar) s = s * a;
-      s = simd::fma(k_at, vector(v[first + i]), s);
-      sum[first + i] = simd::fma(q_at, s, sum[first + i]);
-      return s;
-    };
-    for (index_t at = 0; at < whole; at += W) {
-      const vector k_at = simd::load<Arch>(k + at);
-      const vector q_at = simd::load<Arch>(q + at);
-      unroll<together>([&](auto i) __attribute__((always_inline)) {
-        simd::store(out + i * w.to_stride + at, update(i, simd::load<Arch>(in + i * from_stride + at), k_at, q_at));
-      });
+    Acc recalled[together] = {};
+    Acc u[together];
+    if constexpr (Write != write::additive) {
+      vector r[together];
+      unroll<together>([&](auto i) __attribute__((always_inline)) { r[i] = vector(Acc(0)); });
+      for (index_t at = 0; at < whole; at += W) {
+        const vector removal_at = simd::load<Arch>(removal + at);
+        unroll<together>([&](auto i) __attribute__((always_inline)) {
+          r[i] = simd::fma(removal_at, simd::load<Arch>(in + i * from_stride + at), r[i]);
+        });
+      }
+      if (whole < w.key_dim) {
+        const vector removal_at = simd::load(removal + whole, tail);
+        unroll<together>([&](auto i) __attribute__((always_inline)) {
+          r[i] = simd::fma(removal_at, simd::load(in + i * from_stride + whole, tail), r[i]);
+        });
+      }
+      unroll<together>([&](auto i) __attribute__((always_inline)) { recalled[i] = simd::reduce_add(r[i]); });
     }
-    if (whole < w.key_dim) {
-      const vector k_at = simd::load(k + whole, tail);
-      const vector q_at = simd::load(q + whole, tail);
+    unroll<together>([&](auto i) __attribute__((always_inline)) {
+      u[i] = v[first + i];
+      if constexpr (Write == write::delta) {
+        u[i] = w.beta[w.beta_stride == 0 ? t : t * w.beta_stride + value + first + i] * (u[i] - recalled[i]);
+      }
+      sum[first + i] = vector(Acc(0));
+    });
+    const auto pass = [&](index_t at, auto load, auto store) __attribute__((always_inline)) {
+      const vector k_at = load(k + at);
+      const vector q_at = load(q + at);
+      vector a = a_all, b_at = k_at;
+      if constexpr (Decay == decay::per_key) a = load(per_key + at);
+      if constexpr (Write == write::low_rank) b_at = load(b + at);
       unroll<together>([&](auto i) __attribute__((always_inline)) {
-        const vector s = update(i, simd::load(in + i * from_stride + whole, tail), k_at, q_at);
-        simd::store(out + i * w.to_stride + whole, s, tail);
+        const vector s = load(in + i * from_stride + at);
+        const vector next = next_state<Decay, Write>(s, a, k_at, vector(u[i]), b_at, vector(recalled[i]));
+        sum[first + i] = simd::fma(q_at, Read == read::before ? s : next, sum[first + i]);
+        store(out + i * w.to_stride + at, next);
       });
+    };
+    const auto load_all = [](const Acc* p) __attribute__((always_inline)) { return simd::load<Arch>(p); };
+    const auto store_all = [](Acc* p, const vector& x) __attribute__((always_inline)) { simd::store(p, x); };
+    for (index_t at = 0; at < whole; at += W) pass(at, load_all, store_all);
+    if (whole < w.key_dim) {
+      pass(
+          whole, [&](const Acc* p) __attribute__((always_inline)) { return simd::load(p, tail); },
+          [&](Acc* p, const vector& x) __attribute__((always_inline)) { simd::store(p, x, tail); });
     }
   });
   Acc* o = w.o + t * w.v_stride + value;
   if constexpr (Rows == W) {
-    simd::store(o, simd::reduce_add_all(sum));
+    vector all = simd::reduce_add_all(sum);
+    if constexpr (Read == read::before) all = simd::fma(vector(w.bonus[t]), simd::load<Arch>(v), all);
+    simd::store(o, all);
   } else {
-    unroll<Rows>([&](auto i) __attribute__((always_inline)) { o[i] = simd::reduce_add(sum[i]); });
+    unroll<Rows>([&](auto i) __attribute__((always_inline)) {
+      o[i] = simd::reduce_add(sum[i]);
+      if constexpr (Read == read::before) o[i] += w.bonus[t] * v[i];
+    });
   }
 }
 
-template <class Acc, class Arch, decay Decay, int Rows>
+template <class Acc, class Arch, decay Decay, write Write, read Read, int Rows>
 OGIVE_INLINE void sweep_values(const sweep<Acc>& w, index_t value) noexcept {
   const Acc* from = w.from;
   index_t from_stride = w.from_stride;
   for (index_t t = 0; t < w.tokens; ++t) {
-    sweep_rows<Acc, Arch, Decay, Rows>(w, t, value, from, from_stride);
+    sweep_rows<Acc, Arch, Decay, Write, Read, Rows>(w, t, value, from, from_stride);
     from = w.to;
     from_stride = w.to_stride;
   }
 }
 
-/// V-first: a row of the state is one v, its keys are contiguous. Same state to the bit as K-first; the sums of o run
-/// in another order.
-template <class Acc, class Arch, decay Decay>
+/// V-first: a row of the state is one v, its keys are contiguous. Additive writes give the same state to the bit as
+/// K-first; the sums over keys, of o and of a removal, run in another order.
+template <class Acc, class Arch, decay Decay, write Write, read Read>
 OGIVE_NOINLINE void sweep_v_first(const sweep<Acc>& w) noexcept {
   constexpr int W = static_cast<int>(simd::width<Acc, Arch>);
   index_t value = 0;
-  for (; value + W <= w.value_dim; value += W) sweep_values<Acc, Arch, Decay, W>(w, value);
-  for (; value < w.value_dim; ++value) sweep_values<Acc, Arch, Decay, 1>(w, value);
+  for (; value + W <= w.value_dim; value += W) sweep_values<Acc, Arch, Decay, Write, Read, W>(w, value);
+  for (; value < w.value_dim; ++value) sweep_values<Acc, Arch, Decay, Write, Read, 1>(w, value);
 }
 
 /// z_t = a_t z_{t-1} + k_t and denominator_t = q_t·(z_t + bias), K-vectors in panels' rows.

@@ -84,6 +84,7 @@ struct product_binding {
     return rows_of(self(bound).op.v.slice(3, column, columns), at, at.live);
   }
   static rows_ahead o_rows(const void* bound, const tokens& at, index_t column, index_t columns) noexcept {
+    if (past_caches<Acc>(self(bound).o)) return {};
     return rows_of(self(bound).o.slice(3, column, columns), at, at.count);
   }
   static index_t slot(const view<const std::int32_t, 1>& slots, index_t sequence) noexcept {

@@ -54,11 +54,35 @@ OGIVE_NOINLINE void load_rows(const view<const T, 2>& x, Acc* OGIVE_RESTRICT pan
   }
 }
 
-/// x[i][j] = panel[i][j], rounded to the storage type.
+/// Whether the rows of an output go past the caches: it is larger than the second one, so that no line of it would
+/// still be there when it is read, and made of whole lines. A line that is stored in full is then not read first
+/// (SSD and retention at 16 MiB of outputs: a third of the traffic less).
 template <class Acc, class T>
-OGIVE_NOINLINE void store_rows(const Acc* OGIVE_RESTRICT panel, index_t stride, const view<T, 2>& x) noexcept {
+bool past_caches(const view<T, 4>& o) noexcept {
+  constexpr index_t large = index_t{4} << 20, line = 64 / static_cast<index_t>(sizeof(T));
+  if constexpr (!std::is_same_v<T, Acc>) return false;
+  index_t size = static_cast<index_t>(sizeof(T));
+  for (std::size_t axis = 0; axis < 4; ++axis) size *= o.extent(axis);
+  return size >= large && o.stride(3) == 1 && o.extent(3) % line == 0 && o.stride(0) % line == 0 &&
+         o.stride(1) % line == 0 && o.stride(2) % line == 0 && reinterpret_cast<std::uintptr_t>(o.data()) % 64 == 0;
+}
+
+/// x[i][j] = panel[i][j], rounded to the storage type; `past` the caches where past_caches says so.
+template <class Acc, class T>
+OGIVE_NOINLINE void store_rows(const Acc* OGIVE_RESTRICT panel, index_t stride, const view<T, 2>& x,
+                               bool past = false) noexcept {
   constexpr index_t W = simd::width<Acc>;
   const index_t columns = x.extent(1);
+  if constexpr (std::is_same_v<T, Acc>) {
+    if (past) {
+      for (index_t i = 0; i < x.extent(0); ++i) {
+        for (index_t j = 0; j < columns; j += W) {
+          simd::stream(x.data() + i * x.stride(0) + j, simd::load(panel + i * stride + j));
+        }
+      }
+      return;
+    }
+  }
   for (index_t i = 0; i < x.extent(0); ++i) {
     const Acc* from = panel + i * stride;
     T* to = x.data() + i * x.stride(0);
@@ -114,8 +138,9 @@ class rows_ahead {
     lines_ = left_ = (x.extent(1) + line - 1) / line;
   }
 
+  OGIVE_INLINE bool done() const noexcept { return rows_ <= 0; }
   OGIVE_INLINE void ask() noexcept {
-    if (rows_ <= 0) return;
+    if (done()) return;
     __builtin_prefetch(at_, 0, 2);
     at_ += 64;
     if (--left_ == 0) {
@@ -134,11 +159,39 @@ class rows_ahead {
   index_t rows_ = 0;
 };
 
+/// Several of them, one after the other.
+class lines_ahead {
+ public:
+  void add(const rows_ahead& rows) noexcept {
+    if (count_ < most) lists_[count_++] = rows;
+  }
+  OGIVE_INLINE void ask() noexcept {
+    if (at_ == count_) return;
+    if (lists_[at_].done()) {
+      ++at_;
+      return;
+    }
+    lists_[at_].ask();
+  }
+
+ private:
+  static constexpr int most = 16;
+  rows_ahead lists_[most];
+  int count_ = 0;
+  int at_ = 0;
+};
+
 /// The rows of x that follow the ones that `at` names, as far as there are any.
 template <class T>
 rows_ahead ahead_of(const view<T, 4>& x, tokens at) noexcept {
   at.token += at.count;
   return rows_of(x, at, std::clamp<index_t>(x.extent(1) - at.token, 0, at.count));
+}
+
+/// Rows of an output: what the panel holds of the tokens that `at` names.
+template <class Acc, class T>
+void store_tokens(const Acc* panel, index_t stride, const view<T, 4>& o, const tokens& at) noexcept {
+  store_rows(panel, stride, rows_of(o, at, at.count), past_caches<Acc>(o));
 }
 
 /// The plain load: the live rows of x, zeros for padding.

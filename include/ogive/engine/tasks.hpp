@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ogive/core/context.hpp>
+#include <ogive/simd/batch.hpp>
 #include <ogive/simd/flush.hpp>
 
 namespace ogive {
@@ -13,9 +14,13 @@ namespace detail {
 template <class Body>
 void run_tasks(context& ctx, index_t count, std::size_t bytes, const Body& body) noexcept {
   ctx.run(count, bytes, [&](index_t task, arena memory) noexcept {
-    if (!ctx.flush()) return body(task, memory);
-    const flush_subnormals flushed;
-    body(task, memory);
+    if (ctx.flush()) {
+      const flush_subnormals flushed;
+      body(task, memory);
+    } else {
+      body(task, memory);
+    }
+    simd::stream_fence();
   });
 }
 

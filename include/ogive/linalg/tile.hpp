@@ -69,6 +69,16 @@ struct scale_rows_add {  // C = C + r_i Σ
 };
 
 template <class T>
+struct subtract_scaled_rows {  // C = C − r_i Σ
+  const T* r;
+  static constexpr bool reads = true;
+  template <class V>
+  OGIVE_INLINE V operator()(index_t i, index_t, V sum, V c) const noexcept {
+    return simd::fnma(V(r[i]), sum, c);
+  }
+};
+
+template <class T>
 struct decay {  // C = d C + Σ
   T d;
   static constexpr bool reads = true;
@@ -206,10 +216,10 @@ class tile {
     triangle<Strict>(a, b, down{});
   }
 
-  /// From the top down, the rows below each row lose their multiple of it.
-  template <class A>
+  /// From the top down, the rows below each row lose (or gain) their multiple of it.
+  template <class Sign, class A>
   OGIVE_INLINE void substitute(const A& a) noexcept {
-    substitute(a, down{});
+    substitute<Sign>(a, down{});
   }
 
   /// C_ij ← finish(i, j, sum, C_ij) for the rows from i and the columns from j on.
@@ -251,9 +261,9 @@ class tile {
       Strict ? J + 1 : J > (a.from(0, static_cast<index_t>(J)), all{})),
      ...);
   }
-  template <class A, std::size_t... J>
+  template <class Sign, class A, std::size_t... J>
   OGIVE_INLINE void substitute(const A& a, std::index_sequence<J...>) noexcept {
-    ((take_row<J>(across{}), step<minus, J + 1>(a.from(0, static_cast<index_t>(J)), all{})), ...);
+    ((take_row<J>(across{}), step<Sign, J + 1>(a.from(0, static_cast<index_t>(J)), all{})), ...);
   }
   template <class Finish, std::size_t... I>
   OGIVE_INLINE void drain(index_t i, index_t j, panel<T> c, const Finish& finish,

@@ -9,8 +9,8 @@ namespace linalg {
 
 namespace detail {
 
-/// X_i = B_i − Σ_{j < i} A_ij X_j, a tile of rows at a time: the finished rows by fma, then down the tile itself.
-template <class T, class A>
+/// X_i = B_i ± Σ_{j < i} A_ij X_j, a tile of rows at a time: the finished rows by fma, then down the tile itself.
+template <class Sign, class T, class A>
 struct solve_kernel {
   A a;
   panel<T> x;
@@ -22,8 +22,8 @@ struct solve_kernel {
     const panel<const T> found = x;
     Tile sums(cols);
     sums.load(found.from(i, j));
-    sums.template product<minus>(i, a.from(i, 0), found.from(0, j));
-    sums.substitute(a.from(i, i));
+    sums.template product<Sign>(i, a.from(i, 0), found.from(0, j));
+    sums.template substitute<Sign>(a.from(i, i));
     sums.drain(i, j, x, overwrite{});
   }
 };
@@ -35,7 +35,14 @@ struct solve_kernel {
 template <class Arch = simd::default_arch, class T>
 OGIVE_INLINE void solve_unit_lower(index_t m, index_t n, detail::given<T> a, panel<T> b) noexcept {
   using A = detail::left<T, index_t, detail::one>;
-  detail::sweep<T, Arch>(m, n, detail::solve_kernel<T, A>{A{a.data, a.stride, {}}, b});
+  detail::sweep<T, Arch>(m, n, detail::solve_kernel<detail::minus, T, A>{A{a.data, a.stride, {}}, b});
+}
+
+/// X = (I − strictly_lower(A))⁻¹ B in place of B, the same solve with the other sign: X_i = B_i + Σ_{j < i} A_ij X_j.
+template <class Arch = simd::default_arch, class T>
+OGIVE_INLINE void accumulate_unit_lower(index_t m, index_t n, detail::given<T> a, panel<T> b) noexcept {
+  using A = detail::left<T, index_t, detail::one>;
+  detail::sweep<T, Arch>(m, n, detail::solve_kernel<detail::plus, T, A>{A{a.data, a.stride, {}}, b});
 }
 
 }  // namespace linalg

@@ -10,6 +10,7 @@
 
 #include <ogive/engine/matrix.hpp>
 #include <ogive/engine/product_binding.hpp>
+#include <ogive/maps/polynomial.hpp>
 
 #include <optional>
 
@@ -59,14 +60,7 @@ struct linear_attention {
     ask.given("q", q).given("k", k).given("v", v);
     ask.extents("k", k, {b, l, -1, d}, "[B, L, Hk, D], B, L and D as q");
     ask.extents("v", v, {b, l, -1, -1}, "[B, L, H, V], B and L as q");
-    ask.divides("Hk (heads of k)", k.extent(2), "H (heads of v)", v.extent(2));
-    if (q.extent(2) <= v.extent(2)) {
-      ask.divides("Hq (heads of q)", q.extent(2), "H (heads of v)", v.extent(2));
-      const index_t few = std::min(q.extent(2), k.extent(2)), many = std::max(q.extent(2), k.extent(2));
-      ask.divides("the smaller of Hq and Hk", few, "the larger", many);
-    } else {
-      ask.divides("H (heads of v)", v.extent(2), "Hq (heads of q)", q.extent(2));
-    }
+    detail::check_heads(ask, q.extent(2), k.extent(2), v.extent(2));
     ask.extents("key_mask", key_mask, {b, l}, "[B, L] as q");
     if (const status fits = check_map(map, q.extents(), side::query); ask && !fits) {
       ask.refuse("map", fits.code()) << fits.text();
@@ -79,8 +73,17 @@ struct linear_attention {
     ask.apart("o", o, "q", q).apart("o", o, "k", k).apart("o", o, "v", v);
   }
 
-  /// Where v comes from, for the rows to ask for early.
-  const view<const T, 4>& value_rows() const noexcept { return v; }
+  /// Rows to ask for early.
+  void ahead(operand which, const tokens& at, detail::lines_ahead& lines) const noexcept {
+    lines.add(detail::ahead_of(which == operand::query ? q : which == operand::key ? k : v, at));
+  }
+
+  /// The operator on `count` columns of V.
+  linear_attention columns(index_t first, index_t count) const noexcept {
+    linear_attention part = *this;
+    part.v = v.slice(3, first, count);
+    return part;
+  }
 
   template <class Acc>
   void load_q(tokens at, Acc* panel, index_t stride, Acc* room) const noexcept {
@@ -106,7 +109,7 @@ struct linear_attention {
       detail::change_rows(panel + i * stride, stride, 1, v.extent(3),
                           [&](index_t, index_t, auto sum) noexcept { return factor(sum); });
     }
-    detail::store_rows(panel, stride, detail::rows_of(o, at, at.count));
+    detail::store_tokens(panel, stride, o, at);
   }
 
   /// (φ(Q) φ(K)ᵀ under the causal mask) V, for options{.form = form::left}.
@@ -131,6 +134,14 @@ struct linear_attention {
     return detail::quotient<Acc>::of(*this, extents().key_dim);
   }
 };
+
+/// Based, scores 1 + t + t²/2, and ReBased, scores t² of normalised rows, t = s q·k with the map's own s. Models divide
+/// by the sum of scores with ε = 1e-6, or not at all: then `.normalise = false, .scale = 1`.
+/// Arora et al., arXiv:2402.18668. Aksenov et al., arXiv:2402.10644.
+template <storage T>
+using based = linear_attention<T, maps::taylor>;
+template <storage T>
+using rebased = linear_attention<T, maps::rebased<accum_t<T>>>;
 
 }  // namespace OGIVE_ABI
 }  // namespace ogive

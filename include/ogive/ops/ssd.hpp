@@ -38,6 +38,7 @@ struct ssd {
   heads head_map = heads::consecutive;
 
   static constexpr const char* name = "ssd";
+  static constexpr detail::axis_letters letters{"[B, L, H, P]", "[slots, H, N, P]"};
   static constexpr decay decays = decay::scalar;
   static constexpr write writes = write::additive;
   static constexpr read reads = read::after;
@@ -70,8 +71,19 @@ struct ssd {
     ask.apart("y", y, "x", x).apart("y", y, "B", B).apart("y", y, "C", C).apart("y", y, "z", z).apart("y", y, "dt", dt);
   }
 
-  /// Where v comes from, for the rows to ask for early.
-  const view<const T, 4>& value_rows() const noexcept { return x; }
+  /// Rows to ask for early.
+  void ahead(operand which, const tokens& at, detail::lines_ahead& lines) const noexcept {
+    lines.add(detail::ahead_of(which == operand::query ? C : which == operand::key ? B : x, at));
+  }
+
+  /// The operator on `count` columns of P.
+  ssd columns(index_t first, index_t count) const noexcept {
+    ssd part = *this;
+    part.x = x.slice(3, first, count);
+    if (z.present()) part.z = z.slice(3, first, count);
+    if (D.present() && D.extent(1) > 1) part.D = D.slice(1, first, count);
+    return part;
+  }
 
   template <class Acc>
   void load_q(const tokens& at, Acc* q, index_t stride, Acc*) const noexcept {
@@ -119,7 +131,7 @@ struct ssd {
         return out * simd::silu(simd::load(room + i * room_stride + j));
       });
     }
-    detail::store_rows(o, stride, detail::rows_of(y, at, at.count));
+    detail::store_tokens(o, stride, y, at);
   }
 };
 

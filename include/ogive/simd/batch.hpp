@@ -135,6 +135,19 @@ OGIVE_INLINE void store(T* p, const batch<T, Arch>& x, index_t count) noexcept {
   simd::store(p, x, lanes<T, Arch>(count));
 }
 
+/// p[0 … width) = x past the caches, where the machine can; p is aligned to a vector. `stream_fence` ends a row of them
+/// before other threads may read.
+template <class T, class Arch>
+OGIVE_INLINE void stream(T* p, const batch<T, Arch>& x) noexcept {
+  using register_type = typename batch<T, Arch>::register_type;
+  if constexpr (requires(register_type r) { native::stream(p, r); }) {
+    native::stream(p, static_cast<register_type>(x));
+  } else {
+    simd::store(p, x);
+  }
+}
+OGIVE_INLINE void stream_fence() noexcept { native::fence(); }
+
 // Storage types.
 
 /// `width` elements of float16, bfloat16, float or double as a batch of T.

@@ -22,6 +22,7 @@ none divide(none&, none&);
 none sqrt(none&);
 none min(none&, none&);
 none max(none&, none&);
+none stream(none&);
 none scale2(none&, none&);
 none sum(none&);
 none largest(none&);
@@ -81,6 +82,23 @@ OGIVE_INLINE float32x4_t fnma(float32x4_t a, float32x4_t b, float32x4_t c) noexc
 OGIVE_INLINE float64x2_t fnma(float64x2_t a, float64x2_t b, float64x2_t c) noexcept { return vfmsq_f64(c, a, b); }
 OGIVE_INLINE float32x4_t divide(float32x4_t a, float32x4_t b) noexcept { return vdivq_f32(a, b); }
 OGIVE_INLINE float32x4_t sqrt(float32x4_t x) noexcept { return vsqrtq_f32(x); }
+#endif
+
+// A whole aligned vector past the caches: its line is not read first. `fence` makes such stores visible to others.
+#if defined(__SSE2__)
+OGIVE_INLINE void stream(float* p, __m128 x) noexcept { _mm_stream_ps(p, x); }
+OGIVE_INLINE void stream(double* p, __m128d x) noexcept { _mm_stream_pd(p, x); }
+OGIVE_INLINE void fence() noexcept { _mm_sfence(); }
+#else
+OGIVE_INLINE void fence() noexcept {}
+#endif
+#if defined(__AVX__)
+OGIVE_INLINE void stream(float* p, __m256 x) noexcept { _mm256_stream_ps(p, x); }
+OGIVE_INLINE void stream(double* p, __m256d x) noexcept { _mm256_stream_pd(p, x); }
+#endif
+#if defined(__AVX512F__)
+OGIVE_INLINE void stream(float* p, __m512 x) noexcept { _mm512_stream_ps(p, x); }
+OGIVE_INLINE void stream(double* p, __m512d x) noexcept { _mm512_stream_pd(p, x); }
 #endif
 
 // Sums over lanes: always the halving tree, lane i + lane i + W/2, so every path gives the same bits.

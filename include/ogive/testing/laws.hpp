@@ -114,10 +114,12 @@ void splitting_changes_nothing(std::uint64_t seed, report& found) {
   });
 }
 
-/// Any strides, of arguments, outputs and states, give the same bits. A V-first state may sum o in another order.
+/// Any strides, of arguments, outputs and states, give the same bits. A V-first state may be summed over in another
+/// order: to read o, and to write where a write depends on what was read.
 template <class Op>
 void strides_change_nothing(std::uint64_t seed, report& found) {
   using S = storage_of<Op>;
+  constexpr bool corrects = requires { sampler<Op>::corrects; };
   for_seeds(seed, 4, [&](std::uint64_t s) {
     trial<Op> x(s, 70);
     const auto given = draw_state<S>(x.random, x.room, x.op, sequence_count(x.op));
@@ -132,12 +134,14 @@ void strides_change_nothing(std::uint64_t seed, report& found) {
         const bool stepped =
             how.kind == way::kind::step || how.kind == way::kind::steps || how.kind == way::kind::forward;
         const bool turned = stepped && where == layout::turned;
-        std::string gap = turned ? difference_of_states(got, dense) : difference(got, dense);
+        std::string gap;
+        if (!turned) gap = difference(got, dense);
+        if (turned && !corrects) gap = difference_of_states(got, dense);
         if (turned && gap.empty()) gap = expected.excess(got, length_of(x.op));
         found.none(gap, x, how, ", layout ", static_cast<int>(where));
         found.expect(got.room.gaps_untouched(), x, how, ", layout ", static_cast<int>(where), ": wrote into gaps");
         const auto crossed = run<S>(how, x.op, elsewhere);
-        gap = difference_of_states(crossed, dense);
+        gap = turned && corrects ? expected.excess(crossed, length_of(x.op)) : difference_of_states(crossed, dense);
         found.none(gap, x, how, ", initial state in layout ", static_cast<int>(where));
       }
     }

@@ -1,5 +1,6 @@
 // Worked examples: an associative memory, a scalar system held over a step, one operator told in three ways.
 #include <ogive/reference/structured_masked_attention.hpp>
+#include <ogive/testing/samplers/delta_rules.hpp>
 #include <ogive/testing/samplers/linear_attention.hpp>
 #include <ogive/testing/samplers/ssd.hpp>
 
@@ -11,43 +12,55 @@ namespace ogive::golden {
 namespace {
 
 /// ex_memory: pairs (key, value) are written one after the other and read with one query at the end. keys T,K; values
-/// T,V; query K. Here the additive memory, S = Σ k vᵀ; what the delta rule makes of it belongs to another operator.
-template <class T>
+/// T,V; query K. `name` says by which memory: additive, S = Σ k vᵀ, or delta, where a key's value is replaced.
+template <class Op>
 struct memory_arguments {
+  using T = typename Op::scalar;
+  using accum = accum_t<T>;
+
+  std::string name;
   tensor<T, 2> keys, values;
   tensor<T, 1> query;
-  linear_attention<T> op;
-  linear_attention_state<accum_t<T>> st;
+  tensor<accum, 3> beta;
+  Op op;
+  typename Op::default_state st;
   index_t chunk = 0;
 
-  explicit memory_arguments(const golden_case& file)
-      : keys(file.get<T, 2>("keys")), values(file.get<T, 2>("values")), query(file.get<T, 1>("query")) {
+  memory_arguments(const golden_case& file, std::string its_name)
+      : name(std::move(its_name)),
+        keys(file.get<T, 2>("keys")),
+        values(file.get<T, 2>("values")),
+        query(file.get<T, 1>("query")) {
     const index_t L = keys.extent(0), K = keys.extent(1), V = values.extent(1);
     if (query.extent(0) != K || values.extent(0) != L) throw std::runtime_error("keys, values and query do not fit");
     op.q = {query.data(), {1, L, 1, K}, {0, 0, 0, 1}};
     op.k = {keys.data(), {1, L, 1, K}};
     op.v = {values.data(), {1, L, 1, V}};
-    op.normalise = false;
-    op.scale = accum_t<T>(1);
+    op.scale = accum(1);
+    if constexpr (requires { op.normalise; }) {
+      op.normalise = false;
+    } else {
+      beta = tensor<accum, 3>({1, L, 1}, accum(1));
+      op.beta = beta;
+    }
   }
 
   template <class O, class State>
   named_views outputs(const view<O, 4>& o, const State& left) const {
     named_views all;
-    if (o.extent(1) > 0) add_output(all, "additive_read", o.slice(1, o.extent(1) - 1, 1));
-    add_state(all, "additive_state", left.final);
+    if (o.extent(1) > 0) add_output(all, name + "_read", o.slice(1, o.extent(1) - 1, 1));
+    add_state(all, name + "_state", left.final);
     return all;
   }
   template <class Acc, class State>
-  void define(const linear_attention<T>& o, const State& from, const view<Acc, 4>& y) const {
+  void define(const Op& o, const State& from, const view<Acc, 4>& y) const {
     reference::evaluate<Acc>(o, from, y);
   }
 };
 
 void run_memory(trial& t) {
-  run_wide(t, [&]<class T>(T) { return memory_arguments<T>(t.file); });
-  t.pass_over("delta_read");
-  t.pass_over("delta_state");
+  run_wide(t, [&]<class T>(T) { return memory_arguments<linear_attention<T>>(t.file, "additive"); });
+  run_wide(t, [&]<class T>(T) { return memory_arguments<delta_rule<T>>(t.file, "delta"); });
 }
 
 /// ex_zoh_scalar: h_t = Ā h_{t-1} + B̄ u_t under zero-order hold, y = C h, K_l = C Āˡ B̄; all of one number, u, h, y, K

@@ -7,7 +7,7 @@
 #include <ogive/ops/linear_attention.hpp>
 #include <ogive/reference/feature_maps.hpp>
 #include <ogive/reference/linear_attention.hpp>
-#include <ogive/testing/samplers.hpp>
+#include <ogive/testing/samplers/heads.hpp>
 
 namespace ogive::testing {
 
@@ -56,26 +56,6 @@ struct map_sampler<maps::cosformer> {
     return reference::cosformer<Acc>(rows, map.M, map.base + first.position);
   }
 };
-
-/// Head counts (Hq, Hk, H) that fit together.
-struct head_counts {
-  index_t queries, keys, values;
-};
-inline head_counts draw_heads(rng& random) {
-  constexpr index_t counts[] = {1, 2, 3, 4, 6, 9};
-  const index_t H = counts[random.integer(0, 5)];
-  const index_t Hk = divisor_of(random, H);
-  switch (random.integer(0, 3)) {
-    case 0:
-      return {H * random.integer(2, 3), Hk, H};
-    case 1:
-      return {divisor_of(random, Hk), Hk, H};
-    case 2:
-      return {H, Hk, H};
-    default:
-      return {Hk, Hk, H};
-  }
-}
 
 /// Rows as features: φ of every token at its place in its own sequence.
 template <class Op, class T>

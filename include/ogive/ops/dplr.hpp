@@ -1,0 +1,50 @@
+// The generalised delta rule with a diagonal plus low-rank transition (DPLR).
+//
+//   S_t = (Diag(exp(g_t)) + b_t a_tᵀ) S_{t-1} + k_t v_tᵀ,   o_t = s S_tᵀ q_t      S ∈ R^{K×V}
+//
+// aᵀ S reads the state before the decay. The family of RWKV-7 (a = −κ, b = κ ⊙ a): Peng et al., arXiv:2503.14456.
+#pragma once
+
+#include <ogive/engine/matrix.hpp>
+#include <ogive/engine/operand_views.hpp>
+
+namespace ogive {
+inline namespace OGIVE_ABI {
+
+/// q [B, L, Hq, K], k, a and b [B, L, Hk, K], v [B, L, H, V], g [B, L, H, K]; o [B, L, max(H, Hq), V]. Hk divides H,
+/// and Hq divides H or H divides Hq. State [slots, H, K, V].
+template <storage T>
+struct dplr {
+  using scalar = T;
+  using accum = accum_t<T>;
+
+  view<const T, 4> q{}, k{}, v{};
+  view<const T, 4> a{}, b{};     ///< what is read, and where it is written; alpha and beta elsewhere
+  view<const accum, 4> g{};      ///< natural log of the decay
+  std::optional<accum> scale{};  ///< s, 1/√K by default
+  integers lengths{};            ///< per sequence; tokens from there on neither decay nor write
+  integers offsets{};            ///< packed sequences, a state each
+  heads head_map = heads::consecutive;
+
+  static constexpr const char* name = "dplr";
+  template <storage S>
+  using state_of = state<S>;
+  using default_state = state<accum>;
+
+  matrix_operands<T, decay::per_key, write::low_rank> operands() const noexcept {
+    return {.name = name,
+            .q = q,
+            .k = k,
+            .v = v,
+            .scale = detail::scale_or_root(scale, q.extent(3)),
+            .gates = g,
+            .a = a,
+            .b = b,
+            .lengths = lengths,
+            .offsets = offsets,
+            .head_map = head_map};
+  }
+};
+
+}  // namespace OGIVE_ABI
+}  // namespace ogive

@@ -1,0 +1,82 @@
+#include <ogive/ops/gated_delta_rule.hpp>
+#include <ogive/ops/rwkv7.hpp>
+#include <ogive/ops/ssd.hpp>
+#include <ogive/testing/rng.hpp>
+
+#include "tests/catch.hpp"
+
+using namespace ogive;
+
+namespace {
+
+/// Outputs and final states of a call on head 0 of two, and on that head alone, which is cut into pieces of V.
+template <class Op, class Alone>
+void check_pieces(const Op& both, const Alone& head, index_t L, index_t K, index_t V) {
+  tensor<float, 4> S({1, 2, K, V}), s({1, 1, K, V}), o({1, L, 2, V}), alone({1, L, 1, V});
+  testing::rng random(3);
+  testing::fill_uniform(random, S.all(), -1, 1);
+  for (index_t i = 0; i < K; ++i) {
+    for (index_t j = 0; j < V; ++j) s(0, 0, i, j) = S(0, 0, i, j);
+  }
+  const auto same = [&] {
+    bool all = true;
+    for (index_t t = 0; t < L; ++t) {
+      for (index_t j = 0; j < V; ++j) all = all && o(0, t, 0, j) == alone(0, t, 0, j);
+    }
+    for (index_t i = 0; i < K; ++i) {
+      for (index_t j = 0; j < V; ++j) all = all && S(0, 0, i, j) == s(0, 0, i, j);
+    }
+    return all;
+  };
+  for (const form how : {form::recurrent, form::chunked}) {
+    forward(both, S, o, {.form = how});
+    forward(head, s, alone, {.form = how});
+    CHECK(same());
+  }
+  step(both, S, o);
+  step(head, s, alone);
+  CHECK(same());
+}
+
+template <class T, std::size_t Rank>
+view<const T, Rank> first_head(const view<const T, Rank>& x, std::size_t axis) {
+  return x.slice(axis, 0, 1);
+}
+
+}  // namespace
+
+TEST_CASE("One state alone is cut into pieces of V that change no bit", "") {
+  const index_t L = 37, K = 40, V = GENERATE(64, 72, 200, 256, 300);
+  testing::rng random(5);
+  tensor<float, 4> q({1, L, 2, K}), k({1, L, 2, K}), a({1, L, 2, K}), w({1, L, 2, K}), v({1, L, 2, V});
+  tensor<float, 3> g({1, L, 2}), beta({1, L, 2});
+  for (auto* x : {&q, &k, &a, &v}) testing::fill_uniform(random, x->all(), -0.2, 0.2);
+  testing::fill_uniform(random, w.all(), -0.6, 0);
+  testing::fill_uniform(random, g.all(), -0.6, 0);
+  testing::fill_uniform(random, beta.all(), 0, 1);
+  {
+    gated_delta_rule<float> op{.q = q, .k = k, .v = v, .g = g, .beta = beta};
+    auto head = op;
+    head.q = first_head(op.q, 2), head.k = first_head(op.k, 2), head.v = first_head(op.v, 2);
+    head.g = first_head(op.g, 2), head.beta = first_head(op.beta, 2);
+    check_pieces(op, head, L, K, V);
+  }
+  {
+    rwkv7<float> op{.r = q, .w = w, .k = k, .v = v, .kk = a, .a = k};
+    auto head = op;
+    head.r = first_head(op.r, 2), head.w = first_head(op.w, 2), head.k = first_head(op.k, 2);
+    head.v = first_head(op.v, 2), head.kk = first_head(op.kk, 2), head.a = first_head(op.a, 2);
+    check_pieces(op, head, L, K, V);
+  }
+  {
+    tensor<float, 1> A({2}, -1.0F);
+    tensor<float, 2> D({2, V});
+    testing::fill_uniform(random, D.all(), -1, 1);
+    ssd<float> op{.x = v, .dt = beta, .A = A, .B = k, .C = q, .D = D, .z = v};
+    auto head = op;
+    head.x = first_head(op.x, 2), head.dt = first_head(op.dt, 2), head.A = first_head(op.A, 0);
+    head.B = first_head(op.B, 2), head.C = first_head(op.C, 2), head.D = first_head(op.D, 0);
+    head.z = first_head(op.z, 2);
+    check_pieces(op, head, L, K, V);
+  }
+}
