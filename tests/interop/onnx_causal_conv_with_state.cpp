@@ -4,26 +4,11 @@
 #include <cstring>
 
 #include "tests/catch.hpp"
+#include "tests/interop/onnx.hpp"
 
 using namespace ogive;
 
-namespace {
-
-/// A tensor of ones.
-struct dense {
-  std::vector<std::int64_t> dims;
-  std::vector<float> numbers;
-
-  explicit dense(std::vector<std::int64_t> of) : dims(std::move(of)) {
-    std::int64_t size = 1;
-    for (const std::int64_t dim : dims) size *= dim;
-    numbers.assign(static_cast<std::size_t>(size), 1.0F);
-  }
-  operator onnx::tensor_view<float>() { return {numbers.data(), dims}; }
-  operator onnx::tensor_view<const float>() const { return {numbers.data(), dims}; }
-};
-
-}  // namespace
+using ogive::tests::dense;
 
 TEST_CASE("nodes that the standard rejects are rejected, before anything is written") {
   const dense input({2, 4, 5}), weight({4, 1, 3}), bias({4}), past({2, 4, 2});

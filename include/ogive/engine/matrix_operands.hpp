@@ -24,8 +24,8 @@ struct operand_names {
 };
 
 /// q [B, L, Hq, K], k [B, L, Hk, K], v [B, L, H, V]; o [B, L, max(H, Hq), V]. Hk divides H, and Hq divides H or H divides
-/// Hq. Absent views are not part of the operator, but for k, which is then 1 − exp(g).
-template <storage T, decay Decay, write Write = write::additive, read Read = read::after>
+/// Hq. Absent views are not part of the operator, but for k, which is then 1 − exp(g). Gates and β are of type G.
+template <storage T, decay Decay, write Write = write::additive, read Read = read::after, storage G = accum_t<T>>
 struct matrix_operands {
   using scalar = T;
   using accum = accum_t<T>;
@@ -41,9 +41,9 @@ struct matrix_operands {
   view<const T, 4> q{}, k{}, v{};
   accum scale = 1;                ///< of q
   std::optional<accum> l2norm{};  ///< ε: q and k become x / √(Σx² + ε)
-  view<const accum, 3> g{};       ///< [B, L, H] log decay
-  view<const accum, 4> gates{};   ///< [B, L, H, K] log decay per key channel
-  view<const accum, 4> beta{};    ///< [B, L, H, 1] or [B, L, H, V]
+  view<const G, 3> g{};       ///< [B, L, H] log decay
+  view<const G, 4> gates{};   ///< [B, L, H, K] log decay per key channel
+  view<const G, 4> beta{};    ///< [B, L, H, 1] or [B, L, H, V]
   view<const T, 4> a{};           ///< [B, L, Hk, K]
   accum a_factor = 1;
   view<const T, 4> b{};        ///< [B, L, Hk, K]
@@ -131,7 +131,7 @@ struct matrix_operands {
   void load_v(const tokens& at, Acc* panel, index_t stride, Acc* log_decay, Acc*) const noexcept {
     detail::load_tokens(v, at, panel, stride);
     if constexpr (Decay == decay::scalar) {
-      const accum* from = g.pointer(at.batch, at.token, at.head);
+      const G* from = g.pointer(at.batch, at.token, at.head);
       for (index_t i = 0; i < at.count; ++i) log_decay[i] = i < at.live ? static_cast<Acc>(from[i * g.stride(1)]) : Acc(0);
     }
   }
@@ -148,7 +148,7 @@ struct matrix_operands {
     if (beta_per_value()) {
       detail::load_tokens(beta, at, panel, stride);
     } else {
-      const accum* from = beta.pointer(at.batch, at.token, at.head, 0);
+      const G* from = beta.pointer(at.batch, at.token, at.head, 0);
       for (index_t i = 0; i < at.count; ++i) {
         panel[i * stride] = i < at.live ? static_cast<Acc>(from[i * beta.stride(1)]) : Acc(0);
       }

@@ -79,7 +79,7 @@ OGIVE_NOINLINE void tile_scores(index_t first, index_t rows, index_t key_dim, co
                                 lines_ahead& ahead) noexcept {
   using vector = simd::batch<Acc, Arch>;
   constexpr index_t W = simd::width<Acc, Arch>;
-  constexpr int together = 4;
+  constexpr int together = W < 4 ? static_cast<int>(W) : 4;  // no more than a tile has
   const vector lane = simd::iota<Acc, Arch>();
   for (index_t i = 0; i < rows; i += together) {
     vector place[together];
