@@ -27,22 +27,30 @@ OGIVE_INLINE simd::batch<T, Arch> activate(activation f, const simd::batch<T, Ar
   }
 }
 
-/// dσ/dx. 1 − s(x) is written s(−x), which keeps its digits; −∞ is taken for the lowest number, as silu does.
+/// σ(x) and dσ/dx, from one exponential. s(x) and s(−x) = 1 − s(x) both keep their digits; −∞ is taken for the lowest
+/// number, as silu does.
 template <class T, class Arch>
-OGIVE_INLINE simd::batch<T, Arch> slope(activation f, const simd::batch<T, Arch>& x) noexcept {
+struct with_slope {
   using vector = simd::batch<T, Arch>;
-  const vector one(T(1));
-  switch (f) {
-    case activation::silu: {
+  vector value, slope;
+
+  OGIVE_INLINE with_slope(activation f, const vector& x) noexcept : value(x), slope(vector(T(1))) {
+    if (f == activation::none) return;
+    const vector one(T(1)), e = simd::exp(-simd::abs(x)), large = simd::divide(one, e + one), small = e * large;
+    const auto negative = x < vector(T(0));
+    const vector s = simd::select(negative, small, large), rest = simd::select(negative, large, small);
+    if (f == activation::sigmoid) {
+      value = s;
+      slope = s * rest;
+    } else {
       const vector finite = simd::max(vector(std::numeric_limits<T>::lowest()), x);
-      return simd::sigmoid(finite) * simd::fma(finite, simd::sigmoid(-finite), one);
+      value = finite * s;
+      slope = s * simd::fma(finite, rest, one);
     }
-    case activation::sigmoid:
-      return simd::sigmoid(x) * simd::sigmoid(-x);
-    default:
-      return one;
   }
-}
+};
+template <class T, class Arch>
+with_slope(activation, const simd::batch<T, Arch>&) -> with_slope<T, Arch>;
 
 }  // namespace detail
 }  // namespace OGIVE_ABI

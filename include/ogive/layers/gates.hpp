@@ -13,6 +13,7 @@
 // 2401.04658.
 #pragma once
 
+#include <ogive/layers/row.hpp>
 #include <ogive/layers/verbs.hpp>
 #include <ogive/maps/gates.hpp>
 
@@ -33,15 +34,15 @@ using ogive::A_from_log;
 
 struct softplus_form {
   template <class V>
-  V value(const V& u, const V& s) const noexcept {
+  OGIVE_INLINE V value(const V& u, const V& s) const noexcept {
     return -(s * simd::softplus(u));
   }
   template <class V>
-  V by_u(const V& u, const V& s) const noexcept {
+  OGIVE_INLINE V by_u(const V& u, const V& s) const noexcept {
     return -(s * simd::sigmoid(u));
   }
   template <class V>
-  V by_log_s(const V& u, const V& s) const noexcept {
+  OGIVE_INLINE V by_log_s(const V& u, const V& s) const noexcept {
     return value(u, s);
   }
 };
@@ -50,26 +51,26 @@ struct bounded_form {
   double lowest = -5;
 
   template <class V>
-  V value(const V& u, const V& s) const noexcept {
+  OGIVE_INLINE V value(const V& u, const V& s) const noexcept {
     return bound<V>() * simd::sigmoid(s * u);
   }
   template <class V>
-  V by_u(const V& u, const V& s) const noexcept {
+  OGIVE_INLINE V by_u(const V& u, const V& s) const noexcept {
     return s * bell(s * u);
   }
   template <class V>
-  V by_log_s(const V& u, const V& s) const noexcept {
+  OGIVE_INLINE V by_log_s(const V& u, const V& s) const noexcept {
     const V x = s * u;
     return x * bell(x);
   }
 
  private:
   template <class V>
-  V bound() const noexcept {
+  OGIVE_INLINE V bound() const noexcept {
     return V(static_cast<typename V::value_type>(lowest));
   }
   template <class V>
-  V bell(const V& x) const noexcept {
+  OGIVE_INLINE V bell(const V& x) const noexcept {
     return bound<V>() * (simd::sigmoid(x) * simd::sigmoid(-x));
   }
 };
@@ -78,51 +79,51 @@ struct log_sigmoid_form {
   double tau = 1;
 
   template <class V>
-  V value(const V& u, const V&) const noexcept {
+  OGIVE_INLINE V value(const V& u, const V&) const noexcept {
     return simd::divide(-simd::softplus(-u), temperature<V>());
   }
   template <class V>
-  V by_u(const V& u, const V&) const noexcept {
+  OGIVE_INLINE V by_u(const V& u, const V&) const noexcept {
     return simd::divide(simd::sigmoid(-u), temperature<V>());
   }
   template <class V>
-  V by_log_s(const V&, const V&) const noexcept {
+  OGIVE_INLINE V by_log_s(const V&, const V&) const noexcept {
     return V(0);
   }
 
  private:
   template <class V>
-  V temperature() const noexcept {
+  OGIVE_INLINE V temperature() const noexcept {
     return V(static_cast<typename V::value_type>(tau));
   }
 };
 
 struct minus_exp_form {
   template <class V>
-  V value(const V& u, const V&) const noexcept {
+  OGIVE_INLINE V value(const V& u, const V&) const noexcept {
     return -simd::exp(u);
   }
   template <class V>
-  V by_u(const V& u, const V& s) const noexcept {
+  OGIVE_INLINE V by_u(const V& u, const V& s) const noexcept {
     return value(u, s);
   }
   template <class V>
-  V by_log_s(const V&, const V&) const noexcept {
+  OGIVE_INLINE V by_log_s(const V&, const V&) const noexcept {
     return V(0);
   }
 };
 
 struct log_form {
   template <class V>
-  V value(const V& u, const V&) const noexcept {
+  OGIVE_INLINE V value(const V& u, const V&) const noexcept {
     return simd::log(u);
   }
   template <class V>
-  V by_u(const V& u, const V&) const noexcept {
+  OGIVE_INLINE V by_u(const V& u, const V&) const noexcept {
     return simd::divide(V(1), u);
   }
   template <class V>
-  V by_log_s(const V&, const V&) const noexcept {
+  OGIVE_INLINE V by_log_s(const V&, const V&) const noexcept {
     return V(0);
   }
 };
@@ -278,7 +279,7 @@ struct gate_rules {
   }
 
  private:
-  static constexpr index_t tile = 64;      // tokens
+  static constexpr index_t tile = 16;      // tokens
   static constexpr index_t columns = 256;  // heads of a task where K = 1
 
   static constexpr index_t whole(index_t count) noexcept { return (count + 63) / 64 * 64; }
@@ -302,7 +303,6 @@ struct gate_rules {
   OGIVE_NOINLINE static void fill(const Op& op, const typename Op::output& given, index_t b, index_t first,
                                   index_t count) noexcept {
     using Acc = typename Op::accum;
-    using arch = simd::default_arch;
     constexpr index_t V = simd::width<Acc>;
     const gate_columns c(op.a, op.A_log, op.dt_bias);
     const auto g = c.turned(given);
@@ -311,8 +311,7 @@ struct gate_rules {
         const index_t lanes = std::min(V, c.a.extent(3) - j);
         const column<Op> own(c, h, j, lanes);
         for (index_t t = first; t < first + count; ++t) {
-          const auto a = simd::load_strided<Acc, arch>(c.a.pointer(b, t, h, j), c.a.stride(3), lanes);
-          simd::store_strided(g.pointer(b, t, h, j), g.stride(3), op.form.value(a + own.bias, own.s), lanes);
+          row_at<Acc>(g, b, t, h).write(j, op.form.value(row_at<Acc>(c.a, b, t, h)(j) + own.bias, own.s));
         }
       }
     }
@@ -324,7 +323,6 @@ struct gate_rules {
     using T = typename Op::scalar;
     using Acc = typename Op::accum;
     using vector = simd::batch<Acc>;
-    using arch = simd::default_arch;
     constexpr index_t V = simd::width<Acc>;
     const gate_columns c(op.a, op.A_log, op.dt_bias);
     const gate_columns<T, Acc> to(d.a, d.A_log, d.dt_bias);
@@ -343,16 +341,11 @@ struct gate_rules {
           const column<Op> own(c, h, at, lanes);
           vector bias(Acc(0)), A(Acc(0));
           for (index_t t = begin; t < std::min(L, begin + tile); ++t) {
-            const vector u = simd::load_strided<Acc, arch>(c.a.pointer(b, t, h, at), c.a.stride(3), lanes) + own.bias;
-            const vector v = simd::load_strided<Acc, arch>(d_g.pointer(b, t, h, at), d_g.stride(3), lanes);
+            const vector u = row_at<Acc>(c.a, b, t, h)(at) + own.bias, v = row_at<Acc>(d_g, b, t, h)(at);
             const vector d_u = v * op.form.by_u(u, own.s);
             bias = bias + d_u;
             if (to.A_log != nullptr) A = simd::fma(v, op.form.by_log_s(u, own.s), A);
-            if (!d.a.present()) continue;
-            T* out = to.a.pointer(b, t, h, at);
-            const index_t step = to.a.stride(3);
-            const vector before = accumulate ? simd::load_strided<Acc, arch>(out, step, lanes) : vector(Acc(0));
-            simd::store_strided(out, step, before + d_u, lanes);
+            if (d.a.present()) row_at<Acc>(to.a, b, t, h).write(at, d_u, accumulate);
           }
           simd::store(of_bias + j, simd::load(of_bias + j) + bias);
           simd::store(of_A + j, simd::load(of_A + j) + A);

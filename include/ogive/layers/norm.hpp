@@ -13,6 +13,7 @@
 #include <ogive/engine/rows.hpp>
 #include <ogive/engine/unroll.hpp>
 #include <ogive/layers/activation.hpp>
+#include <ogive/layers/row.hpp>
 #include <ogive/layers/verbs.hpp>
 
 #include <cmath>
@@ -135,36 +136,6 @@ struct l2_norm {
 
 namespace detail {
 
-/// A row in memory as vectors: `width` numbers from j on, 0 past its end. Absent rows are all zero.
-template <class Acc, class T>
-struct row_of {
-  using vector = simd::batch<Acc>;
-  T* data = nullptr;
-  index_t stride = 0;
-  index_t length = 0;
-
-  static row_of at(const view<T, 4>& x, index_t b, index_t t, index_t g) noexcept {
-    if (!x.present()) return {};
-    return {x.pointer(b, t, g, 0), x.stride(3), x.extent(3)};
-  }
-  static row_of at(const view<T, 2>& x, index_t g) noexcept {
-    if (!x.present()) return {};
-    return {x.pointer(x.extent(0) == 1 ? 0 : g, 0), x.stride(1), x.extent(1)};
-  }
-  OGIVE_INLINE vector operator()(index_t j) const noexcept {
-    if (stride == 1 && j + simd::width<Acc> <= length) return simd::load_as<Acc, simd::default_arch>(data + j);
-    return simd::load_strided<Acc, simd::default_arch>(data + j * stride, stride, length - j);
-  }
-  OGIVE_INLINE void write(index_t j, const vector& v) const noexcept {
-    if (stride == 1 && j + simd::width<Acc> <= length) return simd::store_as(data + j, v);
-    simd::store_strided(data + j * stride, stride, v, length - j);
-  }
-  OGIVE_INLINE void write(index_t j, const vector& v, bool accumulate) const noexcept {
-    write(j, accumulate ? (*this)(j) + v : v);
-  }
-  explicit operator bool() const noexcept { return data != nullptr; }
-};
-
 /// Σ f(j) over the vectors of a row, in four chains.
 template <class Acc, class F>
 OGIVE_INLINE Acc sum_over(index_t length, const F& f) noexcept {
@@ -196,12 +167,12 @@ class norm_row {
     g_ = row % f_.x.extent(2);
     t_ = row / f_.x.extent(2) % f_.x.extent(1);
     b_ = row / f_.x.extent(2) / f_.x.extent(1);
-    x_ = row_of<Acc, const T>::at(f_.x, b_, t_, g_);
-    r_ = row_of<Acc, const T>::at(f_.residual, b_, t_, g_);
-    z_ = row_of<Acc, const T>::at(f_.z, b_, t_, g_);
-    w_ = row_of<Acc, const P>::at(f_.weight, g_);
-    bias_ = row_of<Acc, const P>::at(f_.bias, g_);
-    const auto sum = row_of<Acc, T>::at(write_sum ? f_.sum : view<T, 4>(), b_, t_, g_);
+    x_ = row_at<Acc>(f_.x, b_, t_, g_);
+    r_ = row_at<Acc>(f_.residual, b_, t_, g_);
+    z_ = row_at<Acc>(f_.z, b_, t_, g_);
+    w_ = parameters(f_.weight);
+    bias_ = parameters(f_.bias);
+    const auto sum = row_at<Acc>(write_sum ? f_.sum : view<T, 4>(), b_, t_, g_);
     const auto read = [&](index_t j) __attribute__((always_inline)) {
       vector u = input(j);
       if (sum) sum.write(j, u);
@@ -232,7 +203,7 @@ class norm_row {
   }
 
   void write(const view<T, 4>& y) const noexcept {
-    const auto out = row_of<Acc, T>::at(y, b_, t_, g_);
+    const auto out = row_at<Acc>(y, b_, t_, g_);
     for (index_t j = 0; j < N_; j += V) {
       vector v = scaled(j);
       if (gate_last()) v = v * activate(f_.gate, z_(j));
@@ -242,16 +213,16 @@ class norm_row {
 
   /// The gradients by what belongs to the row alone.
   void write_gradients(const view<const T, 4>& d_y, const norm_gradient<T>& d, bool accumulate) noexcept {
-    const auto dy = row_of<Acc, const T>::at(d_y, b_, t_, g_);
-    const auto dz = row_of<Acc, T>::at(d.z, b_, t_, g_);
+    const auto dy = row_at<Acc>(d_y, b_, t_, g_);
+    const auto dz = row_at<Acc>(d.z, b_, t_, g_);
     // v ← dL/dn, with Σ v ⊙ n and Σ v.
     const Acc along = sum_over<Acc>(
         N_, [&](index_t j, const vector& s) __attribute__((always_inline)) {
           vector v = dy(j);
           if (gate_last()) {
-            const vector z = z_(j);
-            if (dz) dz.write(j, v * scaled(j) * slope(f_.gate, z), accumulate);
-            v = v * activate(f_.gate, z);
+            const with_slope gate(f_.gate, z_(j));
+            if (dz) dz.write(j, v * scaled(j) * gate.slope, accumulate);
+            v = v * gate.value;
           }
           if (w_) v = v * w_(j);
           simd::store(d_ + j, v);
@@ -262,16 +233,16 @@ class norm_row {
     if (f_.centred) {
       mean = sum_over<Acc>(N_, [&](index_t j, const vector& s) noexcept { return s + simd::load(d_ + j); }) / count;
     }
-    const auto dx = row_of<Acc, T>::at(d.x, b_, t_, g_);
-    const auto dr = row_of<Acc, T>::at(d.residual, b_, t_, g_);
-    const auto ds = row_of<Acc, const T>::at(d.sum, b_, t_, g_);
+    const auto dx = row_at<Acc>(d.x, b_, t_, g_);
+    const auto dr = row_at<Acc>(d.residual, b_, t_, g_);
+    const auto ds = row_at<Acc>(d.sum, b_, t_, g_);
     const vector slant(f_.averaged ? along / count : along), level(mean), factor(factor_);
     for (index_t j = 0; j < N_; j += V) {
       vector v = factor * simd::fnma(normal(j), slant, simd::load(d_ + j) - level);
       if (gate_first()) {
-        const vector z = z_(j);
-        if (dz) dz.write(j, v * input(j) * slope(f_.gate, z), accumulate);
-        v = v * activate(f_.gate, z);
+        const with_slope gate(f_.gate, z_(j));
+        if (dz) dz.write(j, v * input(j) * gate.slope, accumulate);
+        v = v * gate.value;
       }
       if (ds) v = v + ds(j);
       if (dx) dx.write(j, v, accumulate);
@@ -281,7 +252,7 @@ class norm_row {
 
   /// Adds what the row has to say of weight and bias, in columns [first, end), to two rows of sums.
   void add_parameters(const view<const T, 4>& d_y, index_t first, index_t end, Acc* weight, Acc* bias) const noexcept {
-    const auto dy = row_of<Acc, const T>::at(d_y, b_, t_, g_);
+    const auto dy = row_at<Acc>(d_y, b_, t_, g_);
     for (index_t j = first; j < end; j += V) {
       vector v = dy(j);
       if (gate_last()) v = v * activate(f_.gate, z_(j));
@@ -291,6 +262,9 @@ class norm_row {
   }
 
  private:
+  row_of<Acc, const P> parameters(const view<const P, 2>& x) const noexcept {
+    return row_at<Acc>(x, x.extent(0) == 1 ? 0 : g_);
+  }
   bool gate_first() const noexcept { return z_ && !f_.gate_last; }
   bool gate_last() const noexcept { return z_ && f_.gate_last; }
   OGIVE_INLINE vector input(index_t j) const noexcept { return r_ ? x_(j) + r_(j) : x_(j); }
@@ -485,7 +459,7 @@ struct norm_rules {
       }
     }
     const auto drain = [&](const view<Acc, 2>& to, const Acc* sums) noexcept {
-      const auto out = row_of<Acc, Acc>::at(to, group);
+      const auto out = row_at<Acc>(to, group);
       for (index_t j = first; out && j < end; j += V) out.write(j, simd::load(sums + j - first), accumulate);
     };
     drain(d.weight, all_weight);

@@ -288,7 +288,7 @@ class convolution_pass {
       convolve(reach_ + 1, m_.x, row, linear, d_in, row, count, across_);
       for (index_t t = 0; t < count * row; t += row) {
         each([&](index_t j) noexcept {
-          simd::store(m_.v + t + j, simd::load(m_.v + t + j) * slope(h_.f, simd::load(d_in + t + j)));
+          simd::store(m_.v + t + j, simd::load(m_.v + t + j) * with_slope(h_.f, simd::load(d_in + t + j)).slope);
         });
       }
     }
