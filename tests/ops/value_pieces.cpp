@@ -9,6 +9,15 @@ using namespace ogive;
 
 namespace {
 
+/// A context of two workers, who take turns.
+context& two_workers() {
+  static const auto pool = [](int workers, const worker_body& body) {
+    for (int worker = 0; worker < workers; ++worker) body(worker);
+  };
+  static context ctx = context::fork_join(pool, 2);
+  return ctx;
+}
+
 /// Outputs and final states of a call on head 0 of two, and on that head alone, which is cut into pieces of V.
 template <class Op, class Alone>
 void check_pieces(const Op& both, const Alone& head, index_t L, index_t K, index_t V) {
@@ -29,11 +38,14 @@ void check_pieces(const Op& both, const Alone& head, index_t L, index_t K, index
     return all;
   };
   for (const form how : {form::recurrent, form::chunked}) {
-    forward(both, S, o, {.form = how});
-    forward(head, s, alone, {.form = how});
+    forward(both, S, o, {.form = how}, two_workers());
+    forward(head, s, alone, {.form = how}, two_workers());
     CHECK(same());
   }
-  step(both, S, o);
+  step(both, S, o, {}, two_workers());
+  step(head, s, alone, {}, two_workers());
+  CHECK(same());
+  step(both, S, o);  // one worker takes the whole
   step(head, s, alone);
   CHECK(same());
 }

@@ -863,7 +863,8 @@ void run_tasks_of(const matrix_problem<Acc>* problems, index_t count, context& c
 }
 
 /// Pieces of V that tasks of their own work on: one state alone would be one task. Each piece takes the scores anew, so
-/// there are few; columns never meet, so the bits are those of the whole. A normaliser belongs to all columns.
+/// there are few, and none where one worker would run them all: columns never meet, so the bits are those of the whole.
+/// A normaliser belongs to all columns.
 template <class Op, class State>
 index_t value_pieces(const Op& op, const State& st) noexcept {
   const matrix_extents n = op.extents();
@@ -938,7 +939,7 @@ void run_matrix(const Op& op, const State& st, const view<typename Op::scalar, 4
     }
   }
   if constexpr (requires { op.columns(0, 0); }) {
-    if (const index_t pieces = value_pieces(op, st); pieces > 1) {
+    if (const index_t pieces = ctx.workers() > 1 ? value_pieces(op, st) : 1; pieces > 1) {
       return run_pieces<Acc>(pieces, op, st, *bound.o, shape_of_run, in_place, how, ctx);
     }
   }
