@@ -1,5 +1,5 @@
-// Catch2, version 2 (Debian 12) or 3, under one name. Use WithinAbs / WithinRel from here, not Approx: the spelling of
-// Approx differs between the two.
+// Catch2, version 2 (Debian 12) or 3, under one name. Use WithinAbs / WithinRel from here, not Approx, and
+// ContainsSubstring, not Contains: the spelling of the others, or what they mean, differs between the two.
 #pragma once
 
 #if __has_include(<catch2/catch_all.hpp>)
@@ -10,11 +10,17 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <string>
 
 namespace ogive::tests {
 
 using Catch::Matchers::WithinAbs;
 using Catch::Matchers::WithinRel;
+#if __has_include(<catch2/catch_all.hpp>)
+using Catch::Matchers::ContainsSubstring;
+#else
+inline auto ContainsSubstring(const std::string& text) { return Catch::Matchers::Contains(text); }
+#endif
 
 /// The seed of a random test: `fallback`, or the environment variable OGIVE_SEED (decimal or 0x…) to repeat a failure.
 inline std::uint64_t seed_or(std::uint64_t fallback) {

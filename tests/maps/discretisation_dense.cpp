@@ -103,9 +103,8 @@ TEST_CASE("a singular system is refused with its step, a stiff one is solved") {
   tensor<double, 1> dt({2});
   dt(0) = 0.1;
   dt(1) = 1;
-  CHECK_THROWS_WITH(
-      discretised(discretisation::bilinear, dt, A, B),
-      Catch::Matchers::Contains("I - alpha dt A is singular") && Catch::Matchers::Contains("dt[1] = 1.0"));
+  CHECK_THROWS_WITH(discretised(discretisation::bilinear, dt, A, B),
+                    tests::ContainsSubstring("I - alpha dt A is singular") && tests::ContainsSubstring("dt[1] = 1.0"));
   tensor<double, 2> stiff({2, 2});
   stiff(0, 1) = 1e12;
   CHECK_NOTHROW(discretised(discretisation::backward_euler, dt, stiff, B));
