@@ -257,3 +257,37 @@ TEST_CASE("C63: the same input gives the same bits, run after run and on any num
     CHECK(testing::difference(testing::run<float>(how, op, {}, forked), expected) == "");
   }
 }
+
+TEST_CASE("A step of 0 keeps the state, whatever A is; a rate of minus infinity forgets") {
+  constexpr double inf = std::numeric_limits<double>::infinity();
+  const index_t H = 5, L = 7, N = 4, P = 3;
+  testing::memory room;
+  auto op = sized<double>(21, room, 1, L, H, P, 1, N);
+  const double rates[] = {-inf, inf, -std::numeric_limits<double>::max(), 0, -1};
+  tensor<double, 3> dt({1, L, H}, 0.0);
+  op.A = rates;
+  op.dt = dt;
+  const tensor<double, 4> initial({1, H, N, P}, 2.0);
+  tensor<double, 4> y({1, L, H, P}), final({1, H, N, P}), fresh({1, L, H, P});
+  const state<double> st{.initial = initial, .final = final};
+  const auto verbs = {+[](const ssd<double>& o, const state<double>& s, const view<double, 4>& out) { step(o, s, out); },
+                      +[](const ssd<double>& o, const state<double>& s, const view<double, 4>& out) {
+                        recurrent(o, s, out, {.chunk = 4});
+                      },
+                      +[](const ssd<double>& o, const state<double>& s, const view<double, 4>& out) {
+                        chunked(o, s, out, {.chunk = 4});
+                      }};
+  for (const auto verb : verbs) {
+    verb(op, st, y);
+    for (const double kept : final.flat()) CHECK(kept == 2);
+    std::ranges::fill(dt.flat(), 0.5);
+    verb(op, {.initial = initial}, y);
+    reference::evaluate<double>(op, state<double>{}, fresh.all());
+    for (index_t t = 0; t < L; ++t) {
+      for (index_t c = 0; c < P; ++c) {
+        CHECK_THAT(y(0, t, 0, c), WithinAbs(fresh(0, t, 0, c), testing::tolerance<double>(L * N)));
+      }
+    }
+    std::ranges::fill(dt.flat(), 0.0);
+  }
+}

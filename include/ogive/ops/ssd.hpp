@@ -93,13 +93,14 @@ struct ssd {
   void load_k(const tokens& at, Acc* k, index_t stride, Acc*) const noexcept {
     detail::load_tokens(B, at, k, stride);
   }
-  /// v = d x and g = d A.
+  /// v = d x and g = d A, where a step of 0 decays nothing, whatever A is.
   template <class Acc>
   void load_v(const tokens& at, Acc* v, index_t stride, Acc* g, Acc* room) const noexcept {
     constexpr index_t W = simd::width<Acc>;
     using vector = simd::batch<Acc>;
     detail::load_tokens(x, at, v, stride);
-    const vector a(static_cast<Acc>(A[at.head]));
+    constexpr Acc largest = std::numeric_limits<Acc>::max();
+    const vector a = simd::min(vector(largest), simd::max(vector(-largest), vector(static_cast<Acc>(A[at.head]))));
     const vector bias(dt_bias.present() ? static_cast<Acc>(dt_bias[at.head]) : Acc(0));
     const vector low(static_cast<Acc>(dt_min)), high(static_cast<Acc>(dt_max));
     const accum* raw = dt.pointer(at.batch, at.token, at.head);

@@ -31,6 +31,14 @@ Acc time_step(const Op& op, index_t b, index_t t, index_t h) {
   return d < low ? low : high < d ? high : d;
 }
 
+/// exp(d A); a step of 0 decays nothing, whatever A is.
+template <class Acc, class Op>
+Acc decay_of(const Op& op, const Acc& d, index_t h) {
+  using std::exp;
+  const Acc A = lift<Acc>(op.A(h));
+  return d == Acc(0) && A == A ? Acc(1) : exp(d * A);
+}
+
 /// y = (y + D x) silu(z)
 template <class Acc, class Op, class Out>
 void skip_and_gate(const Op& op, index_t b, index_t t, index_t h, index_t c, Acc y, const view<Out, 4>& o) {
@@ -45,7 +53,6 @@ void skip_and_gate(const Op& op, index_t b, index_t t, index_t h, index_t c, Acc
 /// [slots,H,N,P]. y may be absent.
 template <class Acc, ssd_fields Op, class State = state<double>, class Out>
 void evaluate(const Op& op, const State& given, const view<Out, 4>& y) {
-  using std::exp;
   const auto st = state_of(given);
   const index_t H = op.x.extent(2);
   const index_t P = op.x.extent(3);
@@ -58,7 +65,7 @@ void evaluate(const Op& op, const State& given, const view<Out, 4>& y) {
       for (index_t t = begin; t < end; ++t) {
         if (t < live) {
           const Acc d = detail::time_step<Acc>(op, b, t, h);
-          const Acc a = exp(d * lift<Acc>(op.A(h)));
+          const Acc a = detail::decay_of(op, d, h);
           for (index_t r = 0; r < N; ++r) {
             for (index_t c = 0; c < P; ++c) {
               S(r, c) = a * S(r, c) + lift<Acc>(op.B(b, t, g, r)) * d * lift<Acc>(op.x(b, t, h, c));
@@ -80,7 +87,6 @@ void evaluate(const Op& op, const State& given, const view<Out, 4>& y) {
 /// Through the matrix M = (C Bᵀ) ∘ L, O(L²); the initial state S₀ adds a_1 ⋯ a_i S₀ᵀ C_i. Writes no state.
 template <class Acc, ssd_fields Op, class State = state<double>, class Out>
 void evaluate_masked(const Op& op, const State& given, const view<Out, 4>& y) {
-  using std::exp;
   const auto st = state_of(given);
   const index_t H = op.x.extent(2);
   const index_t P = op.x.extent(3);
@@ -99,7 +105,7 @@ void evaluate_masked(const Op& op, const State& given, const view<Out, 4>& y) {
         for (index_t r = 0; r < N; ++r) C(t, r) = lift<Acc>(op.C(b, begin + t, g, r));
         if (begin + t >= live) continue;
         const Acc d = detail::time_step<Acc>(op, b, begin + t, h);
-        a(t) = exp(d * lift<Acc>(op.A(h)));
+        a(t) = detail::decay_of(op, d, h);
         for (index_t r = 0; r < N; ++r) B(t, r) = lift<Acc>(op.B(b, begin + t, g, r));
         for (index_t c = 0; c < P; ++c) dx(t, c) = d * lift<Acc>(op.x(b, begin + t, h, c));
       }
