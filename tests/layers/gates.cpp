@@ -41,7 +41,7 @@ struct drawn {
   testing::memory room;
   Op op{};
   view<accum_t<T>, 4> g{}, d_g{};
-  gradient_of<Op> d{};
+  gradient<Op> d{};
 
   explicit drawn(std::uint64_t seed, testing::layout where = testing::layout::dense) : room(where) {
     testing::rng random(seed);

@@ -17,7 +17,7 @@ struct drawn {
   testing::memory room;
   linear<T, P> op{};
   view<T, 3> y{}, d_y{};
-  gradient_of<linear<T, P>> d{};
+  gradient<linear<T, P>> d{};
 
   explicit drawn(std::uint64_t seed, testing::layout where, index_t most) : room(where) {
     testing::rng random(seed);

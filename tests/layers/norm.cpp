@@ -32,7 +32,7 @@ struct drawn {
   testing::memory room;
   Op op;
   view<T, 4> y, d_y;
-  gradient_of<Op> d;
+  gradient<Op> d;
 
   explicit drawn(std::uint64_t seed, testing::layout where = testing::layout::dense, index_t most = 70) : room(where) {
     testing::rng random(seed);

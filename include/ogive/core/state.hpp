@@ -41,6 +41,33 @@ struct diagonal_state {
   view<const std::int32_t, 1> final_slots{};
 };
 
+/// For `backward`: the cotangent of the final state, read, and the gradient of the initial one, written, each with one
+/// entry per sequence, [sequences, H, K, V]. Either may be absent: zero; not wanted. They may be the same memory.
+template <storage S>
+struct state_gradient {
+  using storage_type = S;
+  view<const S, 4> final{};
+  view<S, 4> initial{};
+};
+
+/// The same with the normaliser's, [sequences, H, K].
+template <storage S>
+struct linear_attention_state_gradient {
+  using storage_type = S;
+  view<const S, 4> final{};
+  view<S, 4> initial{};
+  view<const S, 3> z_final{};
+  view<S, 3> z_initial{};
+};
+
+/// The same of the diagonal engine, [sequences, D, N].
+template <class S>
+struct diagonal_state_gradient {
+  using storage_type = S;
+  view<const S, 3> final{};
+  view<S, 3> initial{};
+};
+
 /// A zeroed pool [slots, H, K, V] whose rows are padded where V·sizeof(S) is a multiple of 512 bytes: rows that far
 /// apart fall on too few sets of the first-level cache. Aligned to 64 bytes.
 template <storage S>

@@ -42,27 +42,6 @@ struct diagonal_binding {
   }
 };
 
-/// What a verb got as its state, as a state struct: a plain pool means in place.
-template <class Given>
-auto as_diagonal_state(Given& given) noexcept {
-  if constexpr (requires { typename Given::storage_type; }) {
-    return given;
-  } else {
-    const view pool = [&] {
-      if constexpr (requires { given.all(); }) {
-        return given.all();
-      } else {
-        return given;
-      }
-    }();
-    using S = typename decltype(pool)::value_type;
-    static_assert(
-        requires(view<S, 3> written) { written = pool; },
-        "a plain pool given as the state is read and written: it must be a mutable view of rank 3");
-    return diagonal_state<S>{.initial = pool, .final = pool};
-  }
-}
-
 template <class Op>
 index_t diagonal_sequences(const Op& op) noexcept {
   return op.offsets.present() ? op.offsets.size() - 1 : op.extents().batch;
@@ -155,7 +134,7 @@ struct diagonal_engine {
 
   template <class Op, class Given>
   static auto own(Given& given) noexcept {
-    return as_diagonal_state(given);
+    return own_state<Op, 3>(given);
   }
   template <class Op, class State>
   static status check(const Op& op, const State& st, const output<Op>& y, const options& how) noexcept {

@@ -739,32 +739,18 @@ struct state_access {
   }
 };
 
-/// What a verb got as its state, as the operator's own state struct: a plain pool means in place.
+/// What a verb got as its state, as the operator's own state struct.
 template <class Op, class Given>
 auto as_state(Given& given) noexcept {
-  if constexpr (requires { typename Given::storage_type; }) {
-    using State = typename Op::template state_of<typename Given::storage_type>;
-    if constexpr (std::is_same_v<State, std::remove_const_t<Given>>) {
-      return given;
-    } else {
-      return State{.initial = given.initial,
-                   .final = given.final,
-                   .initial_slots = given.initial_slots,
-                   .final_slots = given.final_slots};
-    }
+  const auto st = own_state<Op, 4>(given);
+  using State = typename Op::template state_of<typename decltype(st)::storage_type>;
+  if constexpr (std::is_same_v<const State, decltype(st)>) {
+    return st;
   } else {
-    const view pool = [&] {
-      if constexpr (requires { given.all(); }) {
-        return given.all();
-      } else {
-        return given;
-      }
-    }();
-    using S = typename decltype(pool)::value_type;
-    static_assert(
-        requires(view<S, 4> written) { written = pool; },
-        "a plain pool given as the state is read and written: it must be a mutable view of rank 4");
-    return typename Op::template state_of<S>{.initial = pool, .final = pool};
+    return State{.initial = st.initial,
+                 .final = st.final,
+                 .initial_slots = st.initial_slots,
+                 .final_slots = st.final_slots};
   }
 }
 

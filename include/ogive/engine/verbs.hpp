@@ -8,6 +8,8 @@
 //   bytes(op, how)                      scratch of one worker, for any verb and any storage of the state, for as many
 //                                       tokens or fewer; noexcept
 //   run<Verb>(op, st, o, how, ctx)      everything after the door
+// and where it has gradients, for operators with the types `gradient` and `default_state_gradient`,
+//   check_backward(op, st, d_o, d_st, d, how), backward_bytes(op, how), backward(op, st, d_o, d_st, d, how, ctx)
 #pragma once
 
 #include <ogive/core/context.hpp>
@@ -51,11 +53,60 @@ void check_and_run(const Op& op, State& st, const Output& o, const options& how,
   engine_for<Op>::template run<Verb>(op, own, o, how, ctx);
 }
 
+/// What a verb got as its state, as a state struct: a plain pool means in place.
+template <class Op, std::size_t Rank, class Given>
+auto own_state(Given& given) noexcept {
+  if constexpr (requires { typename Given::storage_type; }) {
+    return given;
+  } else {
+    const view pool = [&] {
+      if constexpr (requires { given.all(); }) {
+        return given.all();
+      } else {
+        return given;
+      }
+    }();
+    using S = typename decltype(pool)::value_type;
+    static_assert(
+        requires(view<S, Rank> written) { written = pool; },
+        "a plain pool given as the state is read and written: it must be a mutable view of the state's rank");
+    return typename Op::template state_of<S>{.initial = pool, .final = pool};
+  }
+}
+
+/// Who carries the gradients: the rules of a layer, or the operator's engine.
+template <class Op>
+struct gradient_rules {
+  using type = engine_for<Op>;
+};
+template <class Op>
+requires requires { typename Op::rules; }
+struct gradient_rules<Op> {
+  using type = typename Op::rules;
+};
+template <class Op>
+using gradients_of = typename gradient_rules<Op>::type;
+
+template <class Op>
+concept has_gradient = has_engine<Op> && requires {
+  typename Op::gradient;
+  typename Op::default_state_gradient;
+};
+
 }  // namespace detail
 
 /// The type of an operator's outputs.
 template <class Op>
 using output_of = typename engine_for<Op>::template output<Op>;
+
+/// The gradients of an operator or a layer: one mutable view per field, in the accumulation type where sums over tokens
+/// are kept. An absent one is not wanted and costs nothing.
+template <class Op>
+using gradient = typename Op::gradient;
+
+/// What `backward` is given of the outputs: the derivatives of a scalar by them.
+template <class Output>
+using cotangent = view<const typename Output::element_type, Output::rank>;
 
 /// Whether the arguments fit together: nothing is read from the tensors or written. Every other verb asks this first
 /// and throws what it says; after it has passed, the `prechecked` twins never throw.
@@ -116,6 +167,42 @@ template <detail::has_engine Op, class State = typename Op::default_state>
 void forward(const Op& op, State&& st, const output_of<Op>& o, const options& how = {},
              context& ctx = default_context()) {
   detail::check_and_run<detail::verb::forward>(op, st, o, how, ctx);
+}
+
+/// Whether the arguments of `backward` fit together.
+template <detail::has_gradient Op, class State = typename Op::default_state,
+          class Gradient = typename Op::default_state_gradient>
+status check_backward(const Op& op, State&& st, const std::type_identity_t<cotangent<output_of<Op>>>& d_o,
+                      const Gradient& d_st, const std::type_identity_t<gradient<Op>>& d,
+                      const options& how = {}) noexcept {
+  return detail::gradients_of<Op>::check_backward(op, engine_for<Op>::template own<Op>(st), d_o, d_st, d, how);
+}
+
+/// Scratch, in bytes, that `backward` needs for `workers` threads.
+template <detail::has_gradient Op>
+std::size_t backward_scratch_bytes(const Op& op, const options& how = {}, int workers = 1) noexcept {
+  return detail::gradients_of<Op>::backward_bytes(op, how) * static_cast<std::size_t>(std::max(workers, 1));
+}
+
+/// Gradients from the cotangent of the output and, in d_st.final, of the final state, of which either may be absent. `st`
+/// is as `forward` had it: its initial state must be unchanged, its final one is not looked at. The gradient of the
+/// initial state goes to d_st.initial. Gradients overwrite, or, with `how.accumulate`, add; what is shared by many tokens
+/// is summed in an order that the shape alone decides.
+template <detail::has_gradient Op, class State = typename Op::default_state,
+          class Gradient = typename Op::default_state_gradient>
+void backward(prechecked_t, const Op& op, State&& st, const std::type_identity_t<cotangent<output_of<Op>>>& d_o,
+              const Gradient& d_st, const std::type_identity_t<gradient<Op>>& d, const options& how = {},
+              context& ctx = default_context()) noexcept {
+  detail::gradients_of<Op>::backward(op, engine_for<Op>::template own<Op>(st), d_o, d_st, d, how, ctx);
+}
+template <detail::has_gradient Op, class State = typename Op::default_state,
+          class Gradient = typename Op::default_state_gradient>
+void backward(const Op& op, State&& st, const std::type_identity_t<cotangent<output_of<Op>>>& d_o,
+              const Gradient& d_st, const std::type_identity_t<gradient<Op>>& d, const options& how = {},
+              context& ctx = default_context()) {
+  const auto own = engine_for<Op>::template own<Op>(st);
+  require(detail::gradients_of<Op>::check_backward(op, own, d_o, d_st, d, how));
+  detail::gradients_of<Op>::backward(op, own, d_o, d_st, d, how, ctx);
 }
 
 }  // namespace OGIVE_ABI

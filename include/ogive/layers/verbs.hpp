@@ -1,7 +1,7 @@
 // L7: the verbs of layers, written once. A layer is an aggregate of views with its letters and
 //   output, gradient                 the view that is written; the mirror of the fields, of mutable views
 //   rules                            a type with the static members that the verbs below call
-// Layers with a state are also operators of engine/verbs.hpp: check, step, recurrent and forward are the ones there.
+// Layers with a state are also operators of engine/verbs.hpp: their verbs, backward too, are the ones there.
 #pragma once
 
 #include <ogive/core/check.hpp>
@@ -11,14 +11,9 @@
 namespace ogive {
 inline namespace OGIVE_ABI {
 
-/// The gradients of a layer: one mutable view per field, in the accumulation type where sums over tokens are kept. An
-/// absent one is not wanted and costs nothing.
+/// The cotangents of a layer's output.
 template <class Layer>
-using gradient_of = typename Layer::gradient;
-
-/// What `backward` is given of the outputs: the derivatives of a scalar by them.
-template <class Layer>
-using cotangent_of = view<const typename Layer::output::element_type, Layer::output::rank>;
+using cotangent_of = cotangent<typename Layer::output>;
 
 namespace detail {
 
@@ -27,8 +22,6 @@ concept layer = requires {
   typename Layer::rules;
   typename Layer::gradient;
 };
-template <class Layer>
-concept layer_with_state = layer<Layer> && has_engine<Layer>;
 template <class Layer>
 concept plain_layer = layer<Layer> && !has_engine<Layer>;
 
@@ -58,7 +51,7 @@ status check(const Layer& layer, const std::type_identity_t<typename Layer::outp
 /// The same for `backward`.
 template <detail::plain_layer Layer>
 status check_backward(const Layer& layer, const std::type_identity_t<cotangent_of<Layer>>& d_y,
-                      const std::type_identity_t<gradient_of<Layer>>& d, const options& how = {}) noexcept {
+                      const std::type_identity_t<gradient<Layer>>& d, const options& how = {}) noexcept {
   return Layer::rules::check_backward(layer, d_y, d, how);
 }
 
@@ -84,42 +77,16 @@ void forward(const Layer& layer, const std::type_identity_t<typename Layer::outp
 /// tokens is summed in an order that the shape alone decides.
 template <detail::plain_layer Layer>
 void backward(prechecked_t, const Layer& layer, const std::type_identity_t<cotangent_of<Layer>>& d_y,
-              const std::type_identity_t<gradient_of<Layer>>& d, const options& how = {},
+              const std::type_identity_t<gradient<Layer>>& d, const options& how = {},
               context& ctx = default_context()) noexcept {
   Layer::rules::backward(layer, d_y, d, how, ctx);
 }
 template <detail::plain_layer Layer>
 void backward(const Layer& layer, const std::type_identity_t<cotangent_of<Layer>>& d_y,
-              const std::type_identity_t<gradient_of<Layer>>& d, const options& how = {},
+              const std::type_identity_t<gradient<Layer>>& d, const options& how = {},
               context& ctx = default_context()) {
   require(check_backward(layer, d_y, d, how));
   Layer::rules::backward(layer, d_y, d, how, ctx);
-}
-
-/// With a state: `st` as `forward` had it, `d_y` absent where only the final state has a cotangent, which is in
-/// `d_st.final`; the gradient of the initial state goes to `d_st.initial`.
-template <detail::layer_with_state Layer, class State = typename Layer::default_state,
-          class Gradient = typename Layer::default_state_gradient>
-status check_backward(const Layer& layer, State&& st, const std::type_identity_t<cotangent_of<Layer>>& d_y,
-                      const Gradient& d_st, const std::type_identity_t<gradient_of<Layer>>& d,
-                      const options& how = {}) noexcept {
-  return Layer::rules::check_backward(layer, engine_for<Layer>::template own<Layer>(st), d_y, d_st, d, how);
-}
-template <detail::layer_with_state Layer, class State = typename Layer::default_state,
-          class Gradient = typename Layer::default_state_gradient>
-void backward(prechecked_t, const Layer& layer, State&& st, const std::type_identity_t<cotangent_of<Layer>>& d_y,
-              const Gradient& d_st, const std::type_identity_t<gradient_of<Layer>>& d, const options& how = {},
-              context& ctx = default_context()) noexcept {
-  Layer::rules::backward(layer, engine_for<Layer>::template own<Layer>(st), d_y, d_st, d, how, ctx);
-}
-template <detail::layer_with_state Layer, class State = typename Layer::default_state,
-          class Gradient = typename Layer::default_state_gradient>
-void backward(const Layer& layer, State&& st, const std::type_identity_t<cotangent_of<Layer>>& d_y,
-              const Gradient& d_st, const std::type_identity_t<gradient_of<Layer>>& d, const options& how = {},
-              context& ctx = default_context()) {
-  const auto own = engine_for<Layer>::template own<Layer>(st);
-  require(Layer::rules::check_backward(layer, own, d_y, d_st, d, how));
-  Layer::rules::backward(layer, own, d_y, d_st, d, how, ctx);
 }
 
 }  // namespace OGIVE_ABI

@@ -184,27 +184,6 @@ struct window_problem {
   }
 };
 
-/// What a verb got as its state, as a state struct: a plain pool means in place.
-template <class Given>
-auto as_window_state(Given& given) noexcept {
-  if constexpr (requires { typename Given::storage_type; }) {
-    return given;
-  } else {
-    const view pool = [&] {
-      if constexpr (requires { given.all(); }) {
-        return given.all();
-      } else {
-        return given;
-      }
-    }();
-    using S = typename decltype(pool)::value_type;
-    static_assert(
-        requires(view<S, 3> written) { written = pool; },
-        "a plain pool given as the state is read and written: it must be a mutable view of rank 3");
-    return window_state<S>{.initial = pool, .final = pool};
-  }
-}
-
 /// The questions about sequences and states; those about fields and outputs are the layer's.
 template <class T, class S>
 void check_window(core::checker& ask, const window_problem<T, S>& p, index_t reach) noexcept {
@@ -279,7 +258,7 @@ struct window_engine {
 
   template <class Op, class Given>
   static auto own(Given& given) noexcept {
-    return as_window_state(given);
+    return own_state<Op, 3>(given);
   }
 
   /// Channels of a task: 4 KiB of a row, long enough for the memory to stream; few, for many tokens, where the

@@ -143,6 +143,11 @@ struct window_rules {
     return counted.used();
   }
 
+  template <class Op>
+  static std::size_t backward_bytes(const Op& op, const options&) noexcept {
+    return bytes(op);
+  }
+
   template <class Op, class S, class G>
   static void backward(const Op& op, const window_state<S>& st, const cotangent_of<Op>& d_y,
                        const window_gradient<G>& d_st, const typename Op::gradient& d, const options& how,

@@ -109,15 +109,9 @@ struct rwkv4_engine {
   template <class Op>
   using output = view<typename Op::scalar, 3>;
 
-  /// A plain pool means in place.
   template <class Op, class Given>
   static auto own(Given& given) noexcept {
-    if constexpr (requires { typename Given::storage_type; }) {
-      return given;
-    } else {
-      const view<typename Given::value_type, 3> pool = given;
-      return rwkv4_state<typename Given::value_type>{.initial = pool, .final = pool};
-    }
+    return own_state<Op, 3>(given);
   }
 
   template <class Op, class State>
