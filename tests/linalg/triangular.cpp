@@ -18,28 +18,32 @@ void poison_upper(index_t m, bool diagonal, matrix<T>& a) {
 
 }  // namespace
 
-TEST_CASE("the triangular product never reads above the diagonal") {
+TEST_CASE("the triangular product, as it is and turned round, never reads above the diagonal") {
   OGIVE_SEED(seed, 31);
   std::mt19937_64 engine(seed);
   for_each_vector([&]<class T, class Arch>() {
     for (const index_t m : heights) {
       for (const index_t n : widths) {
-        for (const bool strict : {false, true}) {
-          CAPTURE((simd::width<T, Arch>), m, n, strict);
+        for (const int which : {0, 1, 2, 3}) {
+          const bool strict = which % 2 == 1, turned = which >= 2;
+          CAPTURE((simd::width<T, Arch>), m, n, strict, turned);
           matrix<T> a(m, m, engine), c(m, n, engine);
           const matrix<T> b(m, n, engine);
           poison_upper(m, strict, a);
           c.fill(std::numeric_limits<T>::quiet_NaN());
-          if (strict) {
-            gemm_strict_tril<Arch>(m, n, a, b, c.view());
+          if (turned) {
+            strict ? gemm_strict_tril_turned<Arch>(m, n, a, b, c.view()) : gemm_tril_turned<Arch>(m, n, a, b, c.view());
           } else {
-            gemm_tril<Arch>(m, n, a, b, c.view());
+            strict ? gemm_strict_tril<Arch>(m, n, a, b, c.view()) : gemm_tril<Arch>(m, n, a, b, c.view());
           }
           CHECK(c.frame_intact());
           for (index_t i = 0; i < m; ++i) {
             for (index_t j = 0; j < n; ++j) {
               exact_sum sum;
-              for (index_t p = 0; p < (strict ? i : i + 1); ++p) sum.add(a.at(i, p), b.at(p, j));
+              for (index_t p = 0; p < m; ++p) {
+                const index_t row = turned ? p : i, column = turned ? i : p;
+                if (strict ? column < row : column <= row) sum.add(a.at(row, column), b.at(p, j));
+              }
               if (!sum.agrees(c.at(i, j))) FAIL_CHECK("(" << i << ", " << j << ") is " << c.at(i, j));
             }
           }

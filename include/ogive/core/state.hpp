@@ -42,7 +42,7 @@ struct diagonal_state {
 };
 
 /// For `backward`: the cotangent of the final state, read, and the gradient of the initial one, written, each with one
-/// entry per sequence, [sequences, H, K, V]. Either may be absent: zero; not wanted. They may be the same memory.
+/// entry per sequence, [sequences, H, K, V]. Either may be absent: zero; not wanted.
 template <storage S>
 struct state_gradient {
   using storage_type = S;

@@ -128,9 +128,9 @@ OGIVE_NOINLINE void substitute_per_value(const chunk<Acc>& c, const Acc* A) noex
   }
 }
 
-/// u in place of v.
+/// What the delta rule compares: v − (decayed k)ᵀ S₀ in place of v. Answers the decayed scores A ∘ KKᵀ.
 template <class Acc, class Arch, decay Decay>
-OGIVE_NOINLINE void correct_values(chunk<Acc>& c) noexcept {
+OGIVE_NOINLINE const Acc* compare_values(chunk<Acc>& c) noexcept {
   const linalg::panel<Acc> U{c.v, c.v_stride};
   const linalg::panel<const Acc> X{c.removal, c.k_stride};
   const linalg::panel<const Acc> S{c.state, c.state_stride};
@@ -147,6 +147,12 @@ OGIVE_NOINLINE void correct_values(chunk<Acc>& c) noexcept {
       linalg::gemm_ab<Arch>(c.tokens, c.value_dim, c.key_dim, X, S, U, linalg::subtract{});
     }
   }
+  return A;
+}
+
+/// u in place of it, for the decayed scores A.
+template <class Acc, class Arch>
+OGIVE_NOINLINE void correct_values(chunk<Acc>& c, const Acc* A) noexcept {
   if (c.beta_stride != 0) {
     substitute_per_value<Acc, Arch>(c, A);
     return;
@@ -159,7 +165,8 @@ OGIVE_NOINLINE void correct_values(chunk<Acc>& c) noexcept {
       simd::store(c.solved + i * c.score_stride + j, beta * simd::load<Arch>(A + i * c.score_stride + j));
     }
   }
-  linalg::solve_unit_lower<Arch>(c.tokens, c.value_dim, linalg::panel<const Acc>{c.solved, c.score_stride}, U);
+  linalg::solve_unit_lower<Arch>(c.tokens, c.value_dim, linalg::panel<const Acc>{c.solved, c.score_stride},
+                                 linalg::panel<Acc>{c.v, c.v_stride});
 }
 
 /// w of the low-rank write.

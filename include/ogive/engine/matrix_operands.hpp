@@ -23,6 +23,19 @@ struct operand_names {
   const char* u = "u";
 };
 
+/// Where the gradients of operands go; absent ones are not wanted.
+template <storage T, storage G = accum_t<T>>
+struct operand_gradients {
+  view<T, 4> q{}, k{}, v{};
+  view<G, 3> g{};
+  view<G, 4> gates{};
+  view<G, 4> beta{};
+  view<T, 4> a{}, b{}, b_times{};
+  view<accum_t<T>, 2> u{};
+  bool one_a_and_b = false;  ///< a and b are one tensor, whose gradient goes to `a`
+  bool over_time = false;    ///< g or gates are the same for all tokens and sequences: views of stride 0, sums
+};
+
 /// q [B, L, Hq, K], k [B, L, Hk, K], v [B, L, H, V]; o [B, L, max(H, Hq), V]. Hk divides H, and Hq divides H or H divides
 /// Hq. Absent views are not part of the operator, but for k, which is then 1 − exp(g). Gates and β are of type G.
 template <storage T, decay Decay, write Write = write::additive, read Read = read::after, storage G = accum_t<T>>
@@ -86,10 +99,11 @@ struct matrix_operands {
     ask.extents(names.a, b_times, {B, L, Hk, K}, "[B, L, Hk, K] as k");
     ask.extents(names.u, u, {H, K}, "[H, K], H as v, K as q");
   }
-  void check_outputs(core::checker& ask, const view<T, 4>& o) const noexcept {
-    ask.apart("o", o, names.q, q).apart("o", o, names.k, k).apart("o", o, names.v, v).apart("o", o, names.g, g);
-    ask.apart("o", o, names.g, gates).apart("o", o, names.beta, beta).apart("o", o, names.a, a);
-    ask.apart("o", o, names.b, b).apart("o", o, names.a, b_times);
+  template <class X, std::size_t Rank>
+  void check_written(core::checker& ask, const char* field, const view<X, Rank>& x) const noexcept {
+    ask.apart(field, x, names.q, q).apart(field, x, names.k, k).apart(field, x, names.v, v).apart(field, x, names.g, g);
+    ask.apart(field, x, names.g, gates).apart(field, x, names.beta, beta).apart(field, x, names.a, a);
+    ask.apart(field, x, names.b, b).apart(field, x, names.a, b_times).apart(field, x, names.u, u);
   }
 
   /// Rows to ask for early.
@@ -184,7 +198,171 @@ struct matrix_operands {
     }
   }
 
+  using gradient = operand_gradients<T, G>;
+  using default_state_gradient = state_gradient<accum>;
+
+  /// Calls f(name, field, its gradient, how it is written) for all of them.
+  template <class F>
+  void for_gradients(const gradient& d, const F& f) const noexcept {
+    f(names.q, q, d.q), f(names.k, k, d.k), f(names.v, v, d.v), f(names.g, g, d.g), f(names.g, gates, d.gates);
+    f(names.beta, beta, d.beta), f(names.a, a, d.a), f(names.b, b, d.b), f(names.a, b_times, d.b_times), f(names.u, u, d.u);
+  }
+  bool sums_over_time(const gradient& d) const noexcept {
+    return d.u.present() || (d.over_time && (d.g.present() || d.gates.present()));
+  }
+  static constexpr bool wants_outputs(const gradient&) noexcept { return false; }
+  static bool wants_decays(const gradient& d) noexcept { return d.g.present() || d.gates.present(); }
+
+  void clear(index_t head, const gradient& d) const noexcept {
+    for (index_t j = 0; d.u.present() && j < d.u.extent(1); ++j) d.u(head, j) = 0;
+    if (!d.over_time || q.extent(0) == 0 || q.extent(1) == 0) return;
+    if (d.g.present()) d.g(0, 0, head) = G(0);
+    for (index_t j = 0; d.gates.present() && j < d.gates.extent(3); ++j) d.gates(0, 0, head, j) = G(0);
+  }
+  template <class Acc>
+  void adjoint_store(const tokens& at, const view<const T, 4>& d_o, const Acc*, const Acc*, Acc* panel, index_t stride,
+                     Acc*, Acc*, const gradient&, bool) const noexcept {
+    detail::load_rows(detail::rows_of(d_o, at, at.count), panel, stride);
+  }
+  template <class Acc>
+  void adjoint_q(const tokens& at, Acc* panel, index_t stride, Acc* room, const gradient& d, bool accumulate) const noexcept {
+    if (!d.q.present()) return;
+    tokens all = at;
+    all.live = at.count;  // padding reads too
+    finish_gradient(q, all, static_cast<Acc>(scale), panel, stride, room);
+    detail::store_gradient(panel, stride, d.q, all, accumulate, room);
+  }
+  template <class Acc>
+  void adjoint_k(const tokens& at, Acc* panel, index_t stride, Acc* room, const gradient& d, bool accumulate) const noexcept {
+    if (!d.k.present()) return;
+    finish_gradient(k, at, Acc(1), panel, stride, room);
+    detail::store_gradient(panel, stride, d.k, at, accumulate, room);
+  }
+  template <class Acc>
+  void adjoint_v(const tokens& at, Acc* panel, const Acc*, index_t stride, const Acc* d_log_decay, Acc* room,
+                 const gradient& d, bool accumulate) const noexcept {
+    if (d.g.present() && d.over_time) {
+      Acc sum = static_cast<Acc>(d.g(0, 0, at.head));
+      for (index_t i = 0; i < at.live; ++i) sum += d_log_decay[i];
+      d.g(0, 0, at.head) = static_cast<G>(sum);
+    } else if (d.g.present()) {
+      for (index_t i = 0; i < at.count; ++i) {
+        G& to = d.g(at.batch, at.token + i, at.head);
+        const Acc own = i < at.live ? d_log_decay[i] : Acc(0);
+        to = static_cast<G>(accumulate ? static_cast<Acc>(to) + own : own);
+      }
+    }
+    detail::store_gradient(panel, stride, d.v, at, accumulate, room);
+  }
+  /// Where k is −expm1(g), its gradient goes on to g.
+  template <class Acc>
+  void adjoint_gates(const tokens& at, Acc* panel, const Acc* d_k, index_t stride, Acc* room, const gradient& d,
+                     bool accumulate) const noexcept {
+    if (!d.gates.present()) return;
+    if (!k.present()) {
+      for (index_t i = 0; i < at.live; ++i) {
+        detail::load_rows(view<const G, 2>(row_of(gates, at, i)), room, 0);
+        detail::change_rows(panel + i * stride, stride, 1, q.extent(3), [&](index_t, index_t j, auto sum) noexcept {
+          return simd::fnma(simd::exp(simd::load(room + j)), simd::load(d_k + i * stride + j), sum);
+        });
+      }
+    }
+    if (d.over_time) {
+      detail::add_sum_of_rows(panel, stride, at.live, d.gates[0][0][at.head]);
+    } else {
+      detail::store_gradient(panel, stride, d.gates, at, accumulate, room);
+    }
+  }
+  template <class Acc>
+  void adjoint_beta(const tokens& at, Acc* panel, index_t stride, Acc* room, const gradient& d, bool accumulate) const noexcept {
+    if (!d.beta.present()) return;
+    if (beta_per_value()) {
+      detail::store_gradient(panel, stride, d.beta, at, accumulate, room);
+      return;
+    }
+    for (index_t i = 0; i < at.count; ++i) {
+      G& to = d.beta(at.batch, at.token + i, at.head, 0);
+      const Acc own = i < at.live ? panel[i * stride] : Acc(0);
+      to = static_cast<G>(accumulate ? static_cast<Acc>(to) + own : own);
+    }
+  }
+  /// a = f α and b = β ⊙ τ, for the fields α, β and τ.
+  template <class Acc>
+  void adjoint_removal(const tokens& at, Acc* d_a, Acc* d_b, index_t stride, Acc* room, const gradient& d,
+                       bool accumulate) const noexcept {
+    const index_t K = q.extent(3), columns = detail::padded<Acc>(K);
+    Acc* factor = room;
+    Acc* d_factor = room + columns;
+    for (index_t i = 0; i < at.live; ++i) {
+      Acc* da = d_a + i * stride;
+      Acc* db = d_b + i * stride;
+      detail::change_rows(da, stride, 1, K, [&](index_t, index_t, auto x) noexcept {
+        return decltype(x)(static_cast<Acc>(a_factor)) * x;
+      });
+      if (b_times.present()) {
+        if (d.b_times.present()) {
+          detail::load_rows(view<const T, 2>(row_of(b, at, i)), factor, 0);
+          detail::change_rows(factor, 0, 1, K,
+                              [&](index_t, index_t j, auto x) noexcept { return x * simd::load(db + j); });
+          tokens one{at.batch, at.token + i, 1, 1, 0, at.head};
+          detail::store_gradient(factor, index_t(0), d.b_times, one, accumulate, d_factor);
+        }
+        detail::load_rows(view<const T, 2>(row_of(b_times, at, i)), factor, 0);
+        detail::change_rows(db, stride, 1, K, [&](index_t, index_t j, auto x) noexcept { return x * simd::load(factor + j); });
+      }
+      if (d.one_a_and_b) {
+        detail::change_rows(da, stride, 1, K, [&](index_t, index_t j, auto x) noexcept { return x + simd::load(db + j); });
+      }
+    }
+    detail::store_gradient(d_a, stride, d.a, at, accumulate, room);
+    detail::store_gradient(d_b, stride, d.b, at, accumulate, room);
+    tokens padding = at;
+    padding.token += at.live;
+    padding.count -= at.live;
+    padding.live = 0;
+    detail::store_gradient(d_b, stride, d.b_times, padding, accumulate, room);
+  }
+  template <class Acc>
+  void adjoint_bonus(index_t head, const Acc* d_u, const gradient& d) const noexcept {
+    if (d.u.present()) detail::add_sum_of_rows(d_u, index_t(0), 1, d.u[head]);
+  }
+
  private:
+  template <class X>
+  static view<const X, 2> row_of(const view<const X, 4>& x, tokens at, index_t i) noexcept {
+    at.token += i;
+    return detail::rows_of(x, at, 1);
+  }
+
+  /// The adjoint of finish_key: f (d − x (x·d) / n²) / n for n = √(Σx² + ε).
+  template <class Acc>
+  void finish_gradient(const view<const T, 4>& x, const tokens& at, Acc factor, Acc* panel, index_t stride,
+                       Acc* room) const noexcept {
+    using vector = simd::batch<Acc>;
+    constexpr index_t W = simd::width<Acc>;
+    if (!l2norm && factor == Acc(1)) return;
+    const index_t columns = detail::padded<Acc>(x.extent(3));
+    for (index_t i = 0; i < at.live; ++i) {
+      Acc* row = panel + i * stride;
+      vector by(factor), along(Acc(0));
+      if (l2norm) {
+        detail::load_rows(row_of(x, at, i), room, 0);
+        vector squares(Acc(0)), dots(Acc(0));
+        for (index_t j = 0; j < columns; j += W) {
+          squares = simd::fma(simd::load(room + j), simd::load(room + j), squares);
+          dots = simd::fma(simd::load(room + j), simd::load(row + j), dots);
+        }
+        const vector square(simd::reduce_add(squares) + static_cast<Acc>(*l2norm));
+        by = by / simd::sqrt(square);
+        along = vector(simd::reduce_add(dots)) / square;
+      }
+      for (index_t j = 0; j < columns; j += W) {
+        const vector own = l2norm ? simd::load(room + j) : vector(Acc(0));
+        simd::store(row + j, by * simd::fnma(along, own, simd::load(row + j)));
+      }
+    }
+  }
+
   /// Rows of q or k: x / √(Σx² + ε) where asked for, times `factor`.
   template <class Acc>
   void finish_key(index_t rows, Acc factor, Acc* panel, index_t stride) const noexcept {

@@ -194,6 +194,39 @@ void store_tokens(const Acc* panel, index_t stride, const view<T, 4>& o, const t
   store_rows(panel, stride, rows_of(o, at, at.count), past_caches<Acc>(o));
 }
 
+/// Rows of a gradient x: what the panel holds of the live tokens, and zeros for padding; or both added to what is there.
+/// The panel is not kept.
+template <class Acc, class T>
+void store_gradient(Acc* panel, index_t stride, const view<T, 4>& x, const tokens& at, bool accumulate,
+                    Acc* room) noexcept {
+  if (!x.present()) return;
+  const index_t columns = padded<Acc>(x.extent(3));
+  zero_rows(panel + at.live * stride, stride, at.count - at.live, columns);
+  if (accumulate) {
+    for (index_t i = 0; i < at.live; ++i) {
+      const view<T, 2> row = rows_of(x, tokens{at.batch, at.token + i, 1, 1, 0, at.head}, 1);
+      load_rows(view<const T, 2>(row), room, 0);
+      change_rows(panel + i * stride, stride, 1, columns,
+                  [&](index_t, index_t j, auto d) noexcept { return d + simd::load(room + j); });
+    }
+  }
+  store_rows(static_cast<const Acc*>(panel), stride, rows_of(x, at, accumulate ? at.live : at.count));
+}
+
+/// x ← x + the sum of the live rows of the panel.
+template <class Acc, class T>
+void add_sum_of_rows(const Acc* panel, index_t stride, index_t rows, const view<T, 1>& x) noexcept {
+  using vector = simd::batch<Acc>;
+  constexpr index_t W = simd::width<Acc>;
+  for (index_t j = 0; j < x.extent(0); j += W) {
+    vector sum(Acc(0));
+    for (index_t i = 0; i < rows; ++i) sum = sum + simd::load(panel + i * stride + j);
+    const index_t count = std::min(W, x.extent(0) - j);
+    const vector before = simd::load_strided<Acc, simd::default_arch>(static_cast<const T*>(x.pointer(j)), x.stride(0), count);
+    simd::store_strided(x.pointer(j), x.stride(0), before + sum, count);
+  }
+}
+
 /// The plain load: the live rows of x, zeros for padding.
 template <class Acc, class T>
 void load_tokens(const view<const T, 4>& x, const tokens& at, Acc* panel, index_t stride) noexcept {

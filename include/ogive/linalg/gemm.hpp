@@ -3,7 +3,7 @@
 //   gemm_ab    C ← A B         A [m, k]  B [k, n]
 //   gemm_atb   C ← Aᵀ B        A [k, m]  B [k, n]
 //   gemm_abt   C ← A Bᵀ        A [m, k]  B [n, k]
-//   gemm_tril  C ← tril(A) B   A [m, m]  B [m, n]
+//   gemm_tril  C ← tril(A) B   A [m, m]  B [m, n], and with tril(A)ᵀ gemm_tril_turned
 //
 // C [m, n] must not overlap A or B. Any m, n, k ≥ 0. Nothing outside the panels is read or written, and of a row only
 // its n (or k, or m) elements, so rows need no padding. Every Σ_k starts from zero and runs k = 0, 1, … with one fma
@@ -76,6 +76,28 @@ struct triangular_kernel {
     sums.zero();
     sums.template product<plus>(i, a.from(i, 0), b.from(0, j));
     sums.template triangle<Strict>(a.from(i, i), b.from(i, j));
+    sums.drain(i, j, c, finish);
+  }
+};
+
+/// C = tril(A)ᵀ B: row j sums i ≥ j, or i > j when strict.
+template <bool Strict, class T, class A, class Finish>
+struct turned_triangular_kernel {
+  index_t m;
+  A a;  // Aᵀ
+  panel<const T> b;
+  panel<T> c;
+  Finish finish;
+
+  static OGIVE_INLINE index_t first_row(index_t) noexcept { return 0; }
+
+  template <class Tile>
+  OGIVE_INLINE void run(index_t i, index_t j, const typename Tile::cols& cols) const noexcept {
+    Tile sums(cols);
+    sums.zero();
+    sums.template turned_triangle<Strict>(a.from(i, i), b.from(i, j));
+    const index_t below = i + Tile::rows;
+    sums.template product<plus>(m - below, a.from(i, below), b.from(below, j));
     sums.drain(i, j, c, finish);
   }
 };
@@ -177,6 +199,25 @@ OGIVE_INLINE void gemm_strict_tril(index_t m, index_t n, detail::given<T> a, det
                                    const Finish& finish = {}) noexcept {
   using A = detail::left<T, index_t, detail::one>;
   detail::sweep<T, Arch>(m, n, detail::triangular_kernel<true, T, A, Finish>{A{a.data, a.stride, {}}, b, c, finish});
+}
+
+/// C ← tril(A)ᵀ B, A [m, m], B [m, n]: C_j = Σ_{i ≥ j} A_ij B_i. A above the diagonal is never read, and row i of B never
+/// meets a row of C below i.
+template <class Arch = simd::default_arch, class T, class Finish = overwrite>
+OGIVE_INLINE void gemm_tril_turned(index_t m, index_t n, detail::given<T> a, detail::given<T> b, panel<T> c,
+                                   const Finish& finish = {}) noexcept {
+  using A = detail::left<T, detail::one, index_t>;
+  detail::sweep<T, Arch>(
+      m, n, detail::turned_triangular_kernel<false, T, A, Finish>{m, A{a.data, {}, a.stride}, b, c, finish});
+}
+
+/// The same without the diagonal: C_j = Σ_{i > j} A_ij B_i.
+template <class Arch = simd::default_arch, class T, class Finish = overwrite>
+OGIVE_INLINE void gemm_strict_tril_turned(index_t m, index_t n, detail::given<T> a, detail::given<T> b, panel<T> c,
+                                          const Finish& finish = {}) noexcept {
+  using A = detail::left<T, detail::one, index_t>;
+  detail::sweep<T, Arch>(
+      m, n, detail::turned_triangular_kernel<true, T, A, Finish>{m, A{a.data, {}, a.stride}, b, c, finish});
 }
 
 }  // namespace linalg

@@ -206,7 +206,7 @@ class tile {
   OGIVE_INLINE void product(index_t k, A a, panel<const T> b) noexcept {
     for (; k > 0; --k, b.data += b.stride, a = a.from(0, 1)) {
       load_row(b.data, across{});
-      step<Sign, 0>(a, all{});
+      step<Sign, 0, R>(a, all{});
     }
   }
 
@@ -214,6 +214,12 @@ class tile {
   template <bool Strict, class A>
   OGIVE_INLINE void triangle(const A& a, panel<const T> b) noexcept {
     triangle<Strict>(a, b, down{});
+  }
+
+  /// The same of Aᵀ: row j of B meets the rows i ≤ j, or i < j when strict.
+  template <bool Strict, class A>
+  OGIVE_INLINE void turned_triangle(const A& a, panel<const T> b) noexcept {
+    turned_triangle<Strict>(a, b, down{});
   }
 
   /// From the top down, the rows below each row lose (or gain) their multiple of it.
@@ -249,21 +255,29 @@ class tile {
   OGIVE_INLINE void take_row(std::index_sequence<J...>) noexcept {
     ((b_[J] = sum_[Row * N + J]), ...);
   }
-  /// One k, for the rows i ≥ First: a row above is not touched, not even by a product with zero.
-  template <class Sign, std::size_t First, class A, std::size_t... I>
+  /// One k, for the rows First ≤ i < Last: no other row is touched, not even by a product with zero.
+  template <class Sign, std::size_t First, std::size_t Last, class A, std::size_t... I>
   OGIVE_INLINE void step(const A& a, std::index_sequence<I...>) noexcept {
-    ((I / N < First ? void() : void(sum_[I] = Sign::step(vec(a(static_cast<index_t>(I / N), 0)), b_[I % N], sum_[I]))),
+    ((I / N < First || I / N >= Last
+          ? void()
+          : void(sum_[I] = Sign::step(vec(a(static_cast<index_t>(I / N), 0)), b_[I % N], sum_[I]))),
+     ...);
+  }
+  template <bool Strict, class A, std::size_t... J>
+  OGIVE_INLINE void turned_triangle(const A& a, panel<const T> b, std::index_sequence<J...>) noexcept {
+    ((load_row(b.row(static_cast<index_t>(J)), across{}),
+      this->template step<plus, 0, Strict ? J : J + 1>(a.from(0, static_cast<index_t>(J)), all{})),
      ...);
   }
   template <bool Strict, class A, std::size_t... J>
   OGIVE_INLINE void triangle(const A& a, panel<const T> b, std::index_sequence<J...>) noexcept {
-    ((load_row(b.row(static_cast<index_t>(J)), across{}), step < plus,
-      Strict ? J + 1 : J > (a.from(0, static_cast<index_t>(J)), all{})),
+    ((load_row(b.row(static_cast<index_t>(J)), across{}),
+      this->template step<plus, Strict ? J + 1 : J, R>(a.from(0, static_cast<index_t>(J)), all{})),
      ...);
   }
   template <class Sign, class A, std::size_t... J>
   OGIVE_INLINE void substitute(const A& a, std::index_sequence<J...>) noexcept {
-    ((take_row<J>(across{}), step<Sign, J + 1>(a.from(0, static_cast<index_t>(J)), all{})), ...);
+    ((take_row<J>(across{}), step<Sign, J + 1, R>(a.from(0, static_cast<index_t>(J)), all{})), ...);
   }
   template <class Finish, std::size_t... I>
   OGIVE_INLINE void drain(index_t i, index_t j, panel<T> c, const Finish& finish,

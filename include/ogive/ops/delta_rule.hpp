@@ -8,7 +8,7 @@
 // Parallelizing Linear Transformers with the Delta Rule over Sequence Length, arXiv:2406.06484.
 #pragma once
 
-#include <ogive/engine/matrix.hpp>
+#include <ogive/engine/matrix_backward.hpp>
 #include <ogive/engine/operand_views.hpp>
 
 namespace ogive {
@@ -30,10 +30,17 @@ struct delta_rule {
   integers offsets{};                     ///< packed sequences, a state each
   heads head_map = heads::consecutive;
 
+  struct gradient {
+    view<T, 4> q{}, k{}, v{};
+    view<accum, 3> beta{};
+    view<accum, 4> beta_per_value{};
+  };
+
   static constexpr const char* name = "delta_rule";
   template <storage S>
   using state_of = state<S>;
   using default_state = state<accum>;
+  using default_state_gradient = state_gradient<accum>;
 
   void check_own(core::checker& ask) const noexcept {
     if (ask && beta.present() && beta_per_value.present()) {
@@ -52,6 +59,12 @@ struct delta_rule {
             .lengths = lengths,
             .offsets = offsets,
             .head_map = head_map};
+  }
+  operand_gradients<T> gradients(const gradient& d) const noexcept {
+    return {.q = d.q,
+            .k = d.k,
+            .v = d.v,
+            .beta = d.beta_per_value.present() ? d.beta_per_value : detail::as_column(d.beta)};
   }
 };
 

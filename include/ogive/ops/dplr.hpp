@@ -5,7 +5,7 @@
 // aᵀ S reads the state before the decay. The family of RWKV-7 (a = −κ, b = κ ⊙ a): Peng et al., arXiv:2503.14456.
 #pragma once
 
-#include <ogive/engine/matrix.hpp>
+#include <ogive/engine/matrix_backward.hpp>
 #include <ogive/engine/operand_views.hpp>
 
 namespace ogive {
@@ -26,10 +26,16 @@ struct dplr {
   integers offsets{};            ///< packed sequences, a state each
   heads head_map = heads::consecutive;
 
+  struct gradient {
+    view<T, 4> q{}, k{}, v{}, a{}, b{};
+    view<accum, 4> g{};
+  };
+
   static constexpr const char* name = "dplr";
   template <storage S>
   using state_of = state<S>;
   using default_state = state<accum>;
+  using default_state_gradient = state_gradient<accum>;
 
   matrix_operands<T, decay::per_key, write::low_rank> operands() const noexcept {
     return {.name = name,
@@ -43,6 +49,9 @@ struct dplr {
             .lengths = lengths,
             .offsets = offsets,
             .head_map = head_map};
+  }
+  operand_gradients<T> gradients(const gradient& d) const noexcept {
+    return {.q = d.q, .k = d.k, .v = d.v, .gates = d.g, .a = d.a, .b = d.b};
   }
 };
 

@@ -6,7 +6,7 @@
 // Yang, Kautz, Hatamizadeh, Gated Delta Networks, arXiv:2412.06464.
 #pragma once
 
-#include <ogive/engine/matrix.hpp>
+#include <ogive/engine/matrix_backward.hpp>
 #include <ogive/engine/operand_views.hpp>
 
 namespace ogive {
@@ -28,10 +28,16 @@ struct gated_delta_rule {
   integers offsets{};                ///< packed sequences, a state each
   heads head_map = heads::consecutive;
 
+  struct gradient {
+    view<T, 4> q{}, k{}, v{};
+    view<accum, 3> g{}, beta{};
+  };
+
   static constexpr const char* name = "gated_delta_rule";
   template <storage S>
   using state_of = state<S>;
   using default_state = state<accum>;
+  using default_state_gradient = state_gradient<accum>;
 
   matrix_operands<T, decay::scalar, write::delta> operands() const noexcept {
     return {.name = name,
@@ -45,6 +51,9 @@ struct gated_delta_rule {
             .lengths = lengths,
             .offsets = offsets,
             .head_map = head_map};
+  }
+  operand_gradients<T> gradients(const gradient& d) const noexcept {
+    return {.q = d.q, .k = d.k, .v = d.v, .g = d.g, .beta = detail::as_column(d.beta)};
   }
 };
 

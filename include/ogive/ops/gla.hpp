@@ -6,7 +6,7 @@
 // Yang et al., Gated Linear Attention Transformers with Hardware-Efficient Training, arXiv:2312.06635.
 #pragma once
 
-#include <ogive/engine/matrix.hpp>
+#include <ogive/engine/matrix_backward.hpp>
 #include <ogive/engine/operand_views.hpp>
 
 namespace ogive {
@@ -26,10 +26,16 @@ struct gla {
   integers offsets{};            ///< packed sequences, a state each
   heads head_map = heads::consecutive;
 
+  struct gradient {
+    view<T, 4> q{}, k{}, v{};
+    view<accum, 4> g{};
+  };
+
   static constexpr const char* name = "gla";
   template <storage S>
   using state_of = state<S>;
   using default_state = state<accum>;
+  using default_state_gradient = state_gradient<accum>;
 
   matrix_operands<T, decay::per_key> operands() const noexcept {
     return {.name = name,
@@ -41,6 +47,9 @@ struct gla {
             .lengths = lengths,
             .offsets = offsets,
             .head_map = head_map};
+  }
+  operand_gradients<T> gradients(const gradient& d) const noexcept {
+    return {.q = d.q, .k = d.k, .v = d.v, .gates = d.g};
   }
 };
 

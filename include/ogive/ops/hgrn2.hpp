@@ -6,7 +6,7 @@
 // Qin et al., HGRN2: Gated Linear RNNs with State Expansion, arXiv:2404.07904. The paper has s = 1.
 #pragma once
 
-#include <ogive/engine/matrix.hpp>
+#include <ogive/engine/matrix_backward.hpp>
 #include <ogive/engine/operand_views.hpp>
 
 namespace ogive {
@@ -26,10 +26,16 @@ struct hgrn2 {
   integers offsets{};            ///< packed sequences, a state each
   heads head_map = heads::consecutive;
 
+  struct gradient {
+    view<T, 4> q{}, v{};
+    view<accum, 4> g{};
+  };
+
   static constexpr const char* name = "hgrn2";
   template <storage S>
   using state_of = state<S>;
   using default_state = state<accum>;
+  using default_state_gradient = state_gradient<accum>;
 
   matrix_operands<T, decay::per_key> operands() const noexcept {
     return {.name = name,
@@ -40,6 +46,9 @@ struct hgrn2 {
             .lengths = lengths,
             .offsets = offsets,
             .head_map = head_map};
+  }
+  operand_gradients<T> gradients(const gradient& d) const noexcept {
+    return {.q = d.q, .v = d.v, .gates = d.g};
   }
 };
 

@@ -6,7 +6,7 @@
 // over Sequence Length, arXiv:2406.06484.
 #pragma once
 
-#include <ogive/engine/matrix.hpp>
+#include <ogive/engine/matrix_backward.hpp>
 #include <ogive/engine/operand_views.hpp>
 
 namespace ogive {
@@ -26,10 +26,15 @@ struct iplr {
   integers offsets{};            ///< packed sequences, a state each
   heads head_map = heads::consecutive;
 
+  struct gradient {
+    view<T, 4> q{}, k{}, v{}, a{}, b{};
+  };
+
   static constexpr const char* name = "iplr";
   template <storage S>
   using state_of = state<S>;
   using default_state = state<accum>;
+  using default_state_gradient = state_gradient<accum>;
 
   matrix_operands<T, decay::none, write::low_rank> operands() const noexcept {
     return {.name = name,
@@ -42,6 +47,9 @@ struct iplr {
             .lengths = lengths,
             .offsets = offsets,
             .head_map = head_map};
+  }
+  operand_gradients<T> gradients(const gradient& d) const noexcept {
+    return {.q = d.q, .k = d.k, .v = d.v, .a = d.a, .b = d.b};
   }
 };
 

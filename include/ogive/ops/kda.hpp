@@ -6,7 +6,7 @@
 // Kimi Team, Kimi Linear, arXiv:2510.26692.
 #pragma once
 
-#include <ogive/engine/matrix.hpp>
+#include <ogive/engine/matrix_backward.hpp>
 #include <ogive/engine/operand_views.hpp>
 
 namespace ogive {
@@ -28,10 +28,17 @@ struct kda {
   integers offsets{};                ///< packed sequences, a state each
   heads head_map = heads::consecutive;
 
+  struct gradient {
+    view<T, 4> q{}, k{}, v{};
+    view<accum, 4> g{};
+    view<accum, 3> beta{};
+  };
+
   static constexpr const char* name = "kda";
   template <storage S>
   using state_of = state<S>;
   using default_state = state<accum>;
+  using default_state_gradient = state_gradient<accum>;
 
   matrix_operands<T, decay::per_key, write::delta> operands() const noexcept {
     return {.name = name,
@@ -45,6 +52,9 @@ struct kda {
             .lengths = lengths,
             .offsets = offsets,
             .head_map = head_map};
+  }
+  operand_gradients<T> gradients(const gradient& d) const noexcept {
+    return {.q = d.q, .k = d.k, .v = d.v, .gates = d.g, .beta = detail::as_column(d.beta)};
   }
 };
 

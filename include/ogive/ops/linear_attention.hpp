@@ -69,8 +69,9 @@ struct linear_attention {
       ask.refuse("map", fits.code()) << fits.text();
     }
   }
-  void check_outputs(core::checker& ask, const view<T, 4>& o) const noexcept {
-    ask.apart("o", o, "q", q).apart("o", o, "k", k).apart("o", o, "v", v);
+  template <class X, std::size_t Rank>
+  void check_written(core::checker& ask, const char* field, const view<X, Rank>& x) const noexcept {
+    ask.apart(field, x, "q", q).apart(field, x, "k", k).apart(field, x, "v", v);
   }
 
   /// Rows to ask for early.

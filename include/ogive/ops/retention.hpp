@@ -7,7 +7,7 @@
 // arXiv:2401.04658.
 #pragma once
 
-#include <ogive/engine/matrix.hpp>
+#include <ogive/engine/matrix_backward.hpp>
 #include <ogive/engine/operand_views.hpp>
 
 namespace ogive {
@@ -28,10 +28,16 @@ struct retention {
   integers offsets{};                ///< packed sequences, a state each
   heads head_map = heads::consecutive;
 
+  struct gradient {
+    view<T, 4> q{}, k{}, v{};
+    view<accum, 1> log_gamma{};
+  };
+
   static constexpr const char* name = "retention";
   template <storage S>
   using state_of = state<S>;
   using default_state = state<accum>;
+  using default_state_gradient = state_gradient<accum>;
 
   void check_own(core::checker& ask) const noexcept {
     ask.given("v", v).given("log_gamma", log_gamma).extents("log_gamma", log_gamma, {v.extent(2)}, "[H], H as v");
@@ -48,6 +54,13 @@ struct retention {
             .offsets = offsets,
             .head_map = head_map,
             .names = {.g = "log_gamma"}};
+  }
+  operand_gradients<T> gradients(const gradient& d) const noexcept {
+    return {.q = d.q,
+            .k = d.k,
+            .v = d.v,
+            .g = detail::over_time(d.log_gamma, q.extent(0), q.extent(1)),
+            .over_time = true};
   }
 };
 

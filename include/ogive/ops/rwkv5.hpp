@@ -7,7 +7,7 @@
 // Peng et al., Eagle and Finch, arXiv:2404.05892.
 #pragma once
 
-#include <ogive/engine/matrix.hpp>
+#include <ogive/engine/matrix_backward.hpp>
 #include <ogive/engine/operand_views.hpp>
 
 namespace ogive {
@@ -28,10 +28,16 @@ struct rwkv5 {
   integers offsets{};        ///< packed sequences, a state each
   heads head_map = heads::consecutive;
 
+  struct gradient {
+    view<T, 4> r{}, k{}, v{};
+    view<accum, 2> w{}, u{};
+  };
+
   static constexpr const char* name = "rwkv5";
   template <storage S>
   using state_of = state<S>;
   using default_state = state<accum>;
+  using default_state_gradient = state_gradient<accum>;
 
   void check_own(core::checker& ask) const noexcept {
     ask.given("r", r).given("v", v).given("w", w);
@@ -50,6 +56,14 @@ struct rwkv5 {
             .offsets = offsets,
             .head_map = head_map,
             .names = {.q = "r", .g = "w"}};
+  }
+  operand_gradients<T> gradients(const gradient& d) const noexcept {
+    return {.q = d.r,
+            .k = d.k,
+            .v = d.v,
+            .gates = detail::over_time(d.w, r.extent(0), r.extent(1)),
+            .u = d.u,
+            .over_time = true};
   }
 };
 

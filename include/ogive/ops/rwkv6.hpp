@@ -6,7 +6,7 @@
 // Peng et al., Eagle and Finch, arXiv:2404.05892.
 #pragma once
 
-#include <ogive/engine/matrix.hpp>
+#include <ogive/engine/matrix_backward.hpp>
 #include <ogive/engine/operand_views.hpp>
 
 namespace ogive {
@@ -27,10 +27,17 @@ struct rwkv6 {
   integers offsets{};        ///< packed sequences, a state each
   heads head_map = heads::consecutive;
 
+  struct gradient {
+    view<T, 4> r{}, k{}, v{};
+    view<accum, 4> w{};
+    view<accum, 2> u{};
+  };
+
   static constexpr const char* name = "rwkv6";
   template <storage S>
   using state_of = state<S>;
   using default_state = state<accum>;
+  using default_state_gradient = state_gradient<accum>;
 
   matrix_operands<T, decay::per_key, write::additive, read::before> operands() const noexcept {
     return {.name = name,
@@ -44,6 +51,9 @@ struct rwkv6 {
             .offsets = offsets,
             .head_map = head_map,
             .names = {.q = "r", .g = "w"}};
+  }
+  operand_gradients<T> gradients(const gradient& d) const noexcept {
+    return {.q = d.r, .k = d.k, .v = d.v, .gates = d.w, .u = d.u};
   }
 };
 

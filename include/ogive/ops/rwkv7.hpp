@@ -6,7 +6,7 @@
 // The removal reads the state before the decay. Peng et al., RWKV-7 "Goose", arXiv:2503.14456.
 #pragma once
 
-#include <ogive/engine/matrix.hpp>
+#include <ogive/engine/matrix_backward.hpp>
 #include <ogive/engine/operand_views.hpp>
 
 namespace ogive {
@@ -29,10 +29,17 @@ struct rwkv7 {
   integers offsets{};     ///< packed sequences, a state each
   heads head_map = heads::consecutive;
 
+  struct gradient {
+    view<T, 4> r{};
+    view<accum, 4> w{};
+    view<T, 4> k{}, v{}, kk{}, a{};
+  };
+
   static constexpr const char* name = "rwkv7";
   template <storage S>
   using state_of = state<S>;
   using default_state = state<accum>;
+  using default_state_gradient = state_gradient<accum>;
 
   void check_own(core::checker& ask) const noexcept {
     ask.given("k", k).given("a", a).extents("a", a, k.extents(), "[B, L, Hk, K] as k");
@@ -53,6 +60,9 @@ struct rwkv7 {
             .offsets = offsets,
             .head_map = head_map,
             .names = {.q = "r", .g = "w", .a = "kk", .b = "kk"}};
+  }
+  operand_gradients<T> gradients(const gradient& d) const noexcept {
+    return {.q = d.r, .k = d.k, .v = d.v, .gates = d.w, .a = d.kk, .b_times = d.a, .one_a_and_b = true};
   }
 };
 

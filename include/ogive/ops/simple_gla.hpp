@@ -6,7 +6,7 @@
 // Peng et al., Random Feature Attention, arXiv:2103.02143. Yang et al., arXiv:2312.06635 (section 4).
 #pragma once
 
-#include <ogive/engine/matrix.hpp>
+#include <ogive/engine/matrix_backward.hpp>
 #include <ogive/engine/operand_views.hpp>
 
 namespace ogive {
@@ -26,10 +26,16 @@ struct simple_gla {
   integers offsets{};            ///< packed sequences, a state each
   heads head_map = heads::consecutive;
 
+  struct gradient {
+    view<T, 4> q{}, k{}, v{};
+    view<accum, 3> g{};
+  };
+
   static constexpr const char* name = "simple_gla";
   template <storage S>
   using state_of = state<S>;
   using default_state = state<accum>;
+  using default_state_gradient = state_gradient<accum>;
 
   matrix_operands<T, decay::scalar> operands() const noexcept {
     return {.name = name,
@@ -41,6 +47,9 @@ struct simple_gla {
             .lengths = lengths,
             .offsets = offsets,
             .head_map = head_map};
+  }
+  operand_gradients<T> gradients(const gradient& d) const noexcept {
+    return {.q = d.q, .k = d.k, .v = d.v, .g = d.g};
   }
 };
 

@@ -67,8 +67,10 @@ struct ssd {
     ask.extents("z", z, x.extents(), "[B, L, H, P] as x").extents("dt_bias", dt_bias, {h}, "[H] as x");
     if (ask && !(dt_min <= dt_max)) ask.refuse("dt_min", status_code::value) << "must not be above dt_max";
   }
-  void check_outputs(core::checker& ask, const view<T, 4>& y) const noexcept {
-    ask.apart("y", y, "x", x).apart("y", y, "B", B).apart("y", y, "C", C).apart("y", y, "z", z).apart("y", y, "dt", dt);
+  template <class X, std::size_t Rank>
+  void check_written(core::checker& ask, const char* field, const view<X, Rank>& w) const noexcept {
+    ask.apart(field, w, "x", x).apart(field, w, "B", B).apart(field, w, "C", C).apart(field, w, "z", z);
+    ask.apart(field, w, "dt", dt).apart(field, w, "A", A).apart(field, w, "D", D).apart(field, w, "dt_bias", dt_bias);
   }
 
   /// Rows to ask for early.

@@ -46,6 +46,8 @@ template <storage T>
 struct sampler<delta_rule<T>> : delta_sampler<delta_rule<T>> {
   using op = delta_rule<T>;
   static constexpr std::tuple tokens{&op::q, &op::k, &op::v, &op::beta, &op::beta_per_value};
+  static constexpr std::tuple gradients{&gradient<op>::q, &gradient<op>::k, &gradient<op>::v, &gradient<op>::beta,
+                                        &gradient<op>::beta_per_value};
 
   static op draw(rng& random, memory& room, index_t batch, index_t length) {
     const matrix_sizes n(random, batch, length);
@@ -63,6 +65,8 @@ template <storage T>
 struct sampler<gated_delta_rule<T>> : delta_sampler<gated_delta_rule<T>> {
   using op = gated_delta_rule<T>;
   static constexpr std::tuple tokens{&op::q, &op::k, &op::v, &op::g, &op::beta};
+  static constexpr std::tuple gradients{&gradient<op>::q, &gradient<op>::k, &gradient<op>::v, &gradient<op>::g,
+                                        &gradient<op>::beta};
 
   static op draw(rng& random, memory& room, index_t batch, index_t length) {
     const matrix_sizes n(random, batch, length);
@@ -77,6 +81,8 @@ template <storage T>
 struct sampler<kda<T>> : delta_sampler<kda<T>> {
   using op = kda<T>;
   static constexpr std::tuple tokens{&op::q, &op::k, &op::v, &op::g, &op::beta};
+  static constexpr std::tuple gradients{&gradient<op>::q, &gradient<op>::k, &gradient<op>::v, &gradient<op>::g,
+                                        &gradient<op>::beta};
 
   static op draw(rng& random, memory& room, index_t batch, index_t length) {
     const matrix_sizes n(random, batch, length);

@@ -16,6 +16,7 @@ struct sampler<retention<T>> : additive_sampler<retention<T>> {
   using op = retention<T>;
   static constexpr std::tuple tokens{&op::q, &op::k, &op::v};
   static constexpr std::tuple parameters{&op::log_gamma};
+  static constexpr std::tuple gradients{&gradient<op>::q, &gradient<op>::k, &gradient<op>::v, &gradient<op>::log_gamma};
 
   static op draw(rng& random, memory& room, index_t batch, index_t length) {
     const matrix_sizes n(random, batch, length);
@@ -30,6 +31,7 @@ template <storage T>
 struct sampler<simple_gla<T>> : additive_sampler<simple_gla<T>> {
   using op = simple_gla<T>;
   static constexpr std::tuple tokens{&op::q, &op::k, &op::v, &op::g};
+  static constexpr std::tuple gradients{&gradient<op>::q, &gradient<op>::k, &gradient<op>::v, &gradient<op>::g};
 
   static op draw(rng& random, memory& room, index_t batch, index_t length) {
     const matrix_sizes n(random, batch, length);
@@ -44,6 +46,7 @@ template <storage T>
 struct sampler<gla<T>> : additive_sampler<gla<T>> {
   using op = gla<T>;
   static constexpr std::tuple tokens{&op::q, &op::k, &op::v, &op::g};
+  static constexpr std::tuple gradients{&gradient<op>::q, &gradient<op>::k, &gradient<op>::v, &gradient<op>::g};
 
   static op draw(rng& random, memory& room, index_t batch, index_t length) {
     const matrix_sizes n(random, batch, length);
@@ -58,6 +61,7 @@ template <storage T>
 struct sampler<hgrn2<T>> : additive_sampler<hgrn2<T>> {
   using op = hgrn2<T>;
   static constexpr std::tuple tokens{&op::q, &op::v, &op::g};
+  static constexpr std::tuple gradients{&gradient<op>::q, &gradient<op>::v, &gradient<op>::g};
 
   static op draw(rng& random, memory& room, index_t batch, index_t length) {
     const matrix_sizes n(random, batch, length);
@@ -74,6 +78,8 @@ struct sampler<rwkv5<T>> : additive_sampler<rwkv5<T>> {
   using op = rwkv5<T>;
   static constexpr std::tuple tokens{&op::r, &op::k, &op::v};
   static constexpr std::tuple parameters{&op::w, &op::u};
+  static constexpr std::tuple gradients{&gradient<op>::r, &gradient<op>::k, &gradient<op>::v, &gradient<op>::w,
+                                        &gradient<op>::u};
 
   static op draw(rng& random, memory& room, index_t batch, index_t length) {
     const matrix_sizes n(random, batch, length);
@@ -90,6 +96,8 @@ struct sampler<rwkv6<T>> : additive_sampler<rwkv6<T>> {
   using op = rwkv6<T>;
   static constexpr std::tuple tokens{&op::r, &op::k, &op::v, &op::w};
   static constexpr std::tuple parameters{&op::u};
+  static constexpr std::tuple gradients{&gradient<op>::r, &gradient<op>::k, &gradient<op>::v, &gradient<op>::w,
+                                        &gradient<op>::u};
 
   static op draw(rng& random, memory& room, index_t batch, index_t length) {
     const matrix_sizes n(random, batch, length);

@@ -15,6 +15,8 @@ template <storage T>
 struct sampler<rwkv7<T>> : correcting_sampler<rwkv7<T>> {
   using op = rwkv7<T>;
   static constexpr std::tuple tokens{&op::r, &op::w, &op::k, &op::v, &op::kk, &op::a};
+  static constexpr std::tuple gradients{&gradient<op>::r, &gradient<op>::w,  &gradient<op>::k,
+                                        &gradient<op>::v, &gradient<op>::kk, &gradient<op>::a};
 
   static op draw(rng& random, memory& room, index_t batch, index_t length) {
     const matrix_sizes n(random, batch, length);
@@ -31,6 +33,8 @@ template <storage T>
 struct sampler<dplr<T>> : correcting_sampler<dplr<T>> {
   using op = dplr<T>;
   static constexpr std::tuple tokens{&op::q, &op::k, &op::v, &op::a, &op::b, &op::g};
+  static constexpr std::tuple gradients{&gradient<op>::q, &gradient<op>::k, &gradient<op>::v,
+                                        &gradient<op>::a, &gradient<op>::b, &gradient<op>::g};
 
   static op draw(rng& random, memory& room, index_t batch, index_t length) {
     const matrix_sizes n(random, batch, length);
@@ -47,6 +51,8 @@ template <storage T>
 struct sampler<iplr<T>> : correcting_sampler<iplr<T>> {
   using op = iplr<T>;
   static constexpr std::tuple tokens{&op::q, &op::k, &op::v, &op::a, &op::b};
+  static constexpr std::tuple gradients{&gradient<op>::q, &gradient<op>::k, &gradient<op>::v, &gradient<op>::a,
+                                        &gradient<op>::b};
 
   static op draw(rng& random, memory& room, index_t batch, index_t length) {
     const matrix_sizes n(random, batch, length);

@@ -1,0 +1,964 @@
+// L5: the backward of the matrix engine, one for every operator: a reverse sweep over chunks.
+//
+// The states before each chunk are kept from a first sweep, O(L/C · K·V); inside a chunk everything is computed again.
+// With S₀ the state before a chunk, dS the cotangent of the one after it, Γ, Λ_i, E_j the decays of the whole chunk, up
+// to a token and after it, A_ij those between two, and Λ, A reading as the policies say (q̃ = Λ q, k̂ = E k):
+//
+//   O = q̃ S₀ + P U               dU = Pᵀ dO + k̂ dS          dP = dO Uᵀ          P_ij = A_ij q_i·k_j
+//   S = Γ S₀ + k̂ᵀ U              dq̃ = dO S₀ᵀ,  dk̂ = U dSᵀ,  dS₀ = Γ dS + q̃ᵀ dO
+//
+// What a removal x recalls, R = x̃ S₀ + X U with X_ij = A_ij x_i·k_j strictly below the diagonal, reads as q does, with
+// a cotangent of its own, Y:
+//
+//   delta       U = β ⊙ (V − R)      y = dU − Xᵀ (β ⊙ y),   dβ = y ⊙ (V − R),   dV = β ⊙ y = −Y
+//   low rank    W = R, and b writes W as k writes U:   Y = dW + (A ∘ a bᵀ)ᵀ Y
+//
+// Y comes from a substitution from the last token up. Gradients of the decays are running sums from the end of a chunk;
+// see matrix_scores_backward.hpp. Yang et al., arXiv:2312.06635 and arXiv:2406.06484; Dao and Gu, arXiv:2405.21060.
+#pragma once
+
+#include <ogive/engine/matrix.hpp>
+#include <ogive/engine/matrix_scores_backward.hpp>
+
+namespace ogive {
+inline namespace OGIVE_ABI {
+namespace detail {
+
+template <class Acc>
+struct matrix_backward_problem {
+  matrix_problem<Acc> forward;
+  matrix_adjoints<Acc> adjoints;
+  state_hooks<Acc> cotangents;  // loads that of the final state, saves the gradient of the initial one
+  bool accumulate = false;
+  index_t chunks = 0;  // of the longest sequence
+
+  /// Heads that share a key or a query head with others belong together: one task sums their gradients.
+  index_t units() const noexcept {
+    const matrix_extents& n = forward.n;
+    return std::max<index_t>(1, std::min({n.key_heads, n.query_heads, n.heads}));
+  }
+  index_t tasks() const noexcept { return units() * (adjoints.over_time ? 1 : forward.sequences); }
+};
+
+/// A worker's panels beside those of the forward.
+template <class Acc>
+struct matrix_backward_scratch {
+  Acc* room;
+  Acc* states;  // of all chunks and heads
+  Acc* z;
+  Acc* d_state;  // of all heads
+  Acc* d_z;
+  Acc* turned;    // [V, K], S₀ or dS
+  Acc* turned_v;  // [V, C]
+  Acc* d_o;       // of every query head
+  Acc* d_denominator;
+  Acc* d_v;
+  Acc* d_w;
+  Acc* recalled;  // β ⊙ y
+  Acc* compared;  // V − R
+  Acc* scaled;
+  Acc* weights;
+  Acc* removal;   // X
+  Acc* d_scores;  // of every reader and key
+  Acc* d_x;       // of every reader
+  Acc* d_y;       // of every key
+  Acc* sum_q;     // over the heads that share them
+  Acc* sum_k;
+  Acc* sum_a;
+  Acc* sum_b;
+  channel_room<Acc> channels;
+  Acc* boundary;
+  Acc* d_gates;
+  Acc* d_beta;
+  Acc* d_u;
+
+  static matrix_backward_scratch carve(const matrix_backward_problem<Acc>& p, arena& memory) noexcept {
+    const matrix_problem<Acc>& f = p.forward;
+    const matrix_plan& plan = f.plan;
+    const auto [decays, writes, reads] = f.policies;
+    const bool removes = writes != write::additive, low_rank = writes == write::low_rank;
+    const index_t heads = f.n.heads / p.units(), state = f.n.key_dim * plan.state_rows;
+    const index_t tokens = tile_rows<Acc>(plan.chunk), score = tokens * padded<Acc>(plan.chunk);
+    const index_t keys = tokens * plan.k_stride, values = tokens * plan.v_stride, R = plan.queries;
+    const index_t kinds = low_rank ? 2 : 1, readers = R + (removes ? 1 : 0);
+    matrix_backward_scratch s{};
+    s.room = memory.take<Acc>(plan.chunk * std::max({padded<Acc>(f.n.input_dim), plan.v_stride, 2 * plan.k_stride}) +
+                              simd::width<Acc>);
+    s.states = memory.take<Acc>(std::max<index_t>(p.chunks, 1) * heads * state);
+    s.d_state = memory.take<Acc>(heads * state);
+    s.z = memory.take<Acc>(f.normalise ? std::max<index_t>(p.chunks, 1) * heads * plan.k_stride : 0);
+    s.d_z = memory.take<Acc>(heads * plan.k_stride);
+    s.turned = memory.take<Acc>(f.n.value_dim * linalg::padded_stride<Acc>(f.n.key_dim));
+    s.turned_v = memory.take<Acc>(plan.v_stride * linalg::padded_stride<Acc>(plan.chunk));
+    s.d_o = memory.take<Acc>(R * values);
+    s.d_denominator = memory.take<Acc>(R * plan.chunk);
+    s.d_v = memory.take<Acc>(values);
+    s.d_w = memory.take<Acc>(low_rank ? values : 0);
+    s.recalled = memory.take<Acc>(writes == write::delta ? values : 0);
+    s.compared = memory.take<Acc>(writes == write::delta ? values : 0);
+    s.scaled = memory.take<Acc>(decays == decay::scalar ? values : 0);
+    s.weights = memory.take<Acc>(decays == decay::scalar ? score : 0);
+    s.removal = memory.take<Acc>(decays == decay::scalar && removes ? score : 0);
+    s.d_scores = memory.take<Acc>(readers * kinds * score);
+    s.d_x = memory.take<Acc>(readers * keys);
+    s.d_y = memory.take<Acc>(kinds * keys);
+    s.sum_q = memory.take<Acc>(R * keys);
+    s.sum_k = memory.take<Acc>(keys);
+    s.sum_a = memory.take<Acc>(low_rank ? keys : 0);
+    s.sum_b = memory.take<Acc>(low_rank ? keys : 0);
+    s.boundary = memory.take<Acc>(plan.k_stride);
+    s.d_gates = memory.take<Acc>(decays == decay::per_key ? keys : tokens);
+    s.d_beta = memory.take<Acc>(f.hooks.beta_per_value ? values : tokens);
+    s.d_u = memory.take<Acc>(plan.k_stride);
+    if (decays == decay::per_key) s.channels = channel_room<Acc>::carve(plan.chunk, kinds, plan.k_stride, memory);
+    return s;
+  }
+};
+
+/// y_j = x_j ∓ Σ_{i>j} A_ij z_i from the last row up, z = β ⊙ y, both in place; β null: z is y.
+template <class Acc, class Arch, class Sign>
+OGIVE_NOINLINE void substitute_upwards(index_t count, index_t value_dim, const Acc* A, index_t score_stride, Acc* y,
+                                       Acc* z, index_t stride, const Acc* beta, index_t beta_stride) noexcept {
+  using vector = simd::batch<Acc, Arch>;
+  constexpr index_t W = simd::width<Acc, Arch>, block = 16;
+  constexpr bool adds = std::is_same_v<Sign, linalg::add>;
+  for (index_t first = (count - 1) / block * block; first >= 0; first -= block) {
+    const index_t end = std::min(first + block, count);
+    linalg::gemm_atb<Arch>(
+        end - first, value_dim, count - end, linalg::panel<const Acc>{A + end * score_stride + first, score_stride},
+        linalg::panel<const Acc>{z + end * stride, stride}, linalg::panel<Acc>{y + first * stride, stride}, Sign{});
+    for (index_t at = 0; at < value_dim; at += W) {
+      for (index_t i = end; i-- > first;) {
+        vector row = simd::load<Arch>(y + i * stride + at);
+        if (beta != nullptr) {
+          row = row * (beta_stride == 0 ? vector(beta[i]) : simd::load<Arch>(beta + i * beta_stride + at));
+          simd::store(z + i * stride + at, row);
+        }
+        for (index_t j = first; j < i; ++j) {
+          const vector a(A[i * score_stride + j]);
+          Acc* to = y + j * stride + at;
+          simd::store(to, adds ? simd::fma(a, row, simd::load<Arch>(to)) : simd::fnma(a, row, simd::load<Arch>(to)));
+        }
+      }
+    }
+  }
+}
+
+/// One task: a sequence, or all of them where gradients are sums over sequences, and the heads of a unit.
+template <class Acc, class Arch, decay Decay, write Write, read Read>
+class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
+  using panels = matrix_panels<Acc, Arch, Decay, Write, Read>;
+  using panels::load_group, panels::load_head, panels::p_, panels::panels_of, panels::plan_, panels::query_head;
+  using panels::query_panel, panels::s_, panels::score_panel, panels::score_stride, panels::shared;
+  using vector = simd::batch<Acc, Arch>;
+  static constexpr index_t W = simd::width<Acc, Arch>;
+  static constexpr bool removes = Write != write::additive;
+  static constexpr int keys = Write == write::low_rank ? 2 : 1;
+  template <class T>
+  using panel = linalg::panel<T>;
+
+ public:
+  OGIVE_NOINLINE static void run(const matrix_backward_problem<Acc>& p, index_t task, arena memory) noexcept {
+    const auto forward = matrix_scratch<Acc>::carve(p.forward, memory);
+    matrix_backward_task(p, forward, matrix_backward_scratch<Acc>::carve(p, memory)).unit(task);
+  }
+
+ private:
+  matrix_backward_task(const matrix_backward_problem<Acc>& p, const matrix_scratch<Acc>& forward,
+                       const matrix_backward_scratch<Acc>& s) noexcept
+      : panels(p.forward, forward), all_(p), adjoint_(p.adjoints), b_(s) {}
+
+  void unit(index_t task) noexcept {
+    unit_ = task % all_.units();
+    groups_ = plan_.groups / all_.units();
+    heads_ = groups_ * plan_.members;
+    if (!adjoint_.over_time) return sequence(task / all_.units());
+    for (index_t n = 0; n < heads_ && !all_.accumulate; ++n) adjoint_.clear(adjoint_.op, head(n));
+    for (index_t s = 0; s < p_.sequences; ++s) sequence(s);
+  }
+
+  /// Head n of the unit belongs to its group n / members.
+  index_t group(index_t i) const noexcept {
+    return p_.head_map == heads::consecutive ? unit_ * groups_ + i : unit_ + i * all_.units();
+  }
+  index_t head(index_t n) const noexcept {
+    const index_t g = group(n / plan_.members), member = n % plan_.members;
+    return p_.head_map == heads::consecutive ? g * plan_.members + member : member * plan_.groups + g;
+  }
+  index_t output_head(index_t n, index_t r) const noexcept {
+    return plan_.queries == 1 ? head(n) : query_head(r, group(n / plan_.members));
+  }
+  Acc* state(index_t chunk, index_t n) const noexcept {
+    return b_.states + (chunk * heads_ + n) * p_.n.key_dim * plan_.state_rows;
+  }
+  Acc* z(index_t chunk, index_t n) const noexcept {
+    return b_.z + (p_.normalise ? (chunk * heads_ + n) * plan_.k_stride : 0);
+  }
+  Acc* d_state(index_t n) const noexcept { return b_.d_state + n * p_.n.key_dim * plan_.state_rows; }
+  Acc* d_z(index_t n) const noexcept { return b_.d_z + n * plan_.k_stride; }
+  Acc* d_reader(index_t r) const noexcept { return b_.d_x + r * query_panel(); }
+  Acc* d_key(int n) const noexcept { return b_.d_y + n * query_panel(); }
+  Acc* d_score(index_t r, int n) const noexcept { return b_.d_scores + (r * keys + n) * score_panel(); }
+
+  void sequence(index_t s) noexcept {
+    sequence_ = s;
+    span_ = this->span_of(s);
+    const index_t chunks = (span_.length + plan_.chunk - 1) / plan_.chunk;
+    for (index_t n = 0; n < heads_; ++n) {
+      Acc* none = nullptr;
+      Acc* normaliser = p_.normalise ? z(0, n) : none;
+      given_ = p_.states.load(p_.states.state, s, head(n), state(0, n), plan_.state_rows,
+                              p_.normalise ? normaliser : d_z(n));
+      if (!given_ && p_.normalise) zero_rows(normaliser, 0, 1, plan_.k_stride);
+      zero_rows(d_z(n), 0, 1, plan_.k_stride);
+    }
+    for (index_t c = 0; c + 1 < chunks; ++c) advance(c);
+    for (index_t n = 0; n < heads_; ++n) {
+      const state_hooks<Acc>& given = all_.cotangents;
+      resting_ = !given.load(given.state, s, head(n), d_state(n), plan_.state_rows, d_z(n));
+    }
+    for (index_t c = chunks; c-- > 0;) retreat(c);
+    for (index_t n = 0; n < heads_ && all_.cotangents.wanted(all_.cotangents.state, s); ++n) {
+      if (resting_) zero_rows(d_state(n), plan_.state_rows, p_.n.key_dim, plan_.v_stride);
+      all_.cotangents.save(all_.cotangents.state, s, head(n), d_state(n), plan_.state_rows, d_z(n));
+    }
+  }
+
+  tokens tokens_of(index_t chunk) const noexcept { return this->chunk_at(span_, chunk * plan_.chunk); }
+
+  /// The state before the next chunk.
+  void advance(index_t number) noexcept {
+    tokens at = tokens_of(number);
+    chunk<Acc> c = panels_of(at.count);
+    this->reading_ = false;
+    for (index_t n = 0; n < heads_; ++n) {
+      if (n % plan_.members == 0) load_group(at, group(n / plan_.members));
+      at.head = head(n);
+      load_head(c, at);
+      c.fresh = number == 0 && !given_;
+      c.state = state(number, n);
+      if constexpr (Write == write::delta) correct_values<Acc, Arch>(c, compare_values<Acc, Arch, Decay>(c));
+      if constexpr (Write == write::low_rank) recall_removals<Acc, Arch>(c);
+      c.state = state(number + 1, n);
+      if (!c.fresh) std::copy_n(state(number, n), p_.n.key_dim * plan_.state_rows, c.state);
+      if constexpr (Write == write::additive) {
+        if (p_.normalise) {
+          std::copy_n(z(number, n), plan_.k_stride, z(number + 1, n));
+          write_normaliser<Acc, Arch, Decay>(c, z(number + 1, n));
+        }
+      }
+      write_chunk<Acc, Arch, Decay, Write>(c);
+    }
+    this->reading_ = true;
+  }
+
+  /// Gradients of a chunk's tokens, and the cotangent of the state before it.
+  void retreat(index_t number) noexcept {
+    tokens at = tokens_of(number);
+    const index_t panel_rows = at.count * plan_.k_stride;
+    const bool own_keys = p_.n.key_heads == plan_.groups;
+    const bool own_queries = plan_.queries > 1 || p_.n.query_heads == plan_.groups;
+    for (index_t i = 0; i < groups_; ++i) {
+      const index_t g = group(i);
+      load_group(at, g);
+      if (i == 0 || own_keys) {
+        std::fill_n(b_.sum_k, panel_rows, Acc(0));
+        if constexpr (Write == write::low_rank) {
+          std::fill_n(b_.sum_a, panel_rows, Acc(0));
+          std::fill_n(b_.sum_b, panel_rows, Acc(0));
+        }
+      }
+      if (i == 0 || own_queries) {
+        for (index_t r = 0; r < plan_.queries; ++r) std::fill_n(b_.sum_q + r * query_panel(), panel_rows, Acc(0));
+      }
+      for (index_t m = 0; m < plan_.members; ++m) retreat_head(at, number, i * plan_.members + m);
+      if (i + 1 == groups_ || own_keys) {
+        at.head = shared(p_.n.key_heads, g);
+        if constexpr (Write == write::low_rank) {
+          adjoint_.load_removal(adjoint_.op, at, b_.sum_a, b_.sum_b, plan_.k_stride, b_.room);
+        }
+        adjoint_.load_k(adjoint_.op, at, b_.sum_k, plan_.k_stride, b_.room);
+      }
+      if (i + 1 == groups_ || own_queries) {
+        for (index_t r = 0; r < plan_.queries; ++r) {
+          at.head = query_head(r, g);
+          adjoint_.load_q(adjoint_.op, at, b_.sum_q + r * query_panel(), plan_.k_stride, b_.room);
+        }
+      }
+    }
+    resting_ = false;
+  }
+
+  void retreat_head(tokens at, index_t number, index_t n) noexcept {
+    const index_t count = at.count, R = plan_.queries;
+    at.head = head(n);
+    chunk<Acc> c = panels_of(count);
+    load_head(c, at);
+    c.state = state(number, n);
+    c.fresh = number == 0 && !given_;
+    const Acc* X = c.removal_scores;
+    if constexpr (Write == write::delta) X = compare(c);
+    if constexpr (Write == write::low_rank) recall_removals<Acc, Arch>(c);
+    read_cotangents(c, at, number, n);
+
+    write_cotangents(c, n);
+    const Acc* Y = removes ? removal_cotangents(c, X) : nullptr;
+    if constexpr (Write == write::delta) {
+      const index_t stride = p_.hooks.beta_per_value ? plan_.v_stride : 1;
+      adjoint_.load_beta(adjoint_.op, at, b_.d_beta, stride, b_.room);
+    }
+
+    read_state(c, Y);
+    write_state(c, n);
+    if constexpr (Write == write::additive && Decay == decay::none) {
+      if (p_.normalise) normaliser_cotangents(c, number, n);
+    }
+    Acc boundary = decay_of_state(c, n);
+    move_state(c, n, Y);
+    score_cotangents(c, Y);
+    if constexpr (Decay == decay::scalar) {
+      boundary = scalar_scores(c, boundary);
+    } else if constexpr (Decay == decay::per_key) {
+      channel_scores_back(at, c);
+    } else {
+      plain_scores(c);
+    }
+    if constexpr (Read == read::before) bonus_cotangents(at, c);
+    adjoint_.load_v(adjoint_.op, at, Write == write::delta ? b_.recalled : b_.d_v, b_.d_o, plan_.v_stride, b_.d_gates,
+                    b_.room);
+    if constexpr (Decay == decay::per_key) {
+      if (adjoint_.decays) adjoint_.load_gates(adjoint_.op, at, b_.d_gates, d_key(0), plan_.k_stride, b_.room);
+    }
+
+    for (index_t r = 0; r < R; ++r) add_rows(count, d_reader(r), b_.sum_q + r * query_panel());
+    if constexpr (Write == write::delta) add_rows(count, d_reader(R), b_.sum_k);
+    if constexpr (Write == write::low_rank) {
+      add_rows(count, d_reader(R), b_.sum_a);
+      add_rows(count, d_key(1), b_.sum_b);
+    }
+    add_rows(count, d_key(0), b_.sum_k);
+  }
+
+  void add_rows(index_t count, const Acc* from, Acc* to) const noexcept {
+    for (index_t at = 0; at < count * plan_.k_stride; at += W) {
+      simd::store(to + at, simd::load<Arch>(to + at) + simd::load<Arch>(from + at));
+    }
+  }
+
+  /// u in place of v, V − R kept beside it. Answers X.
+  const Acc* compare(chunk<Acc>& c) noexcept {
+    const Acc* X = compare_values<Acc, Arch, Decay>(c);
+    if constexpr (Decay == decay::scalar) {
+      std::copy_n(X, c.tokens * c.score_stride, b_.removal);
+      X = b_.removal;
+    }
+    std::copy_n(c.v, c.tokens * c.v_stride, b_.compared);
+    correct_values<Acc, Arch>(c, X == b_.removal ? c.solved : X);
+    linalg::gemm_strict_tril<Arch>(c.tokens, c.value_dim, panel<const Acc>{X, c.score_stride},
+                                   panel<const Acc>{c.v, c.v_stride}, panel<Acc>{b_.compared, c.v_stride},
+                                   linalg::subtract{});
+    return X;
+  }
+
+  /// d_o of every query head, after what the operator's store does.
+  void read_cotangents(chunk<Acc>& c, tokens at, index_t number, index_t n) noexcept {
+    for (index_t r = 0; r < plan_.queries; ++r) {
+      if (adjoint_.outputs) {
+        c.q = (Decay == decay::per_key ? s_.decayed_q : s_.q) + r * query_panel();
+        c.scores = s_.scores + r * score_panel();
+        c.q_b = s_.q_b + (Write == write::low_rank ? r * score_panel() : 0);
+        read_chunk<Acc, Arch, Decay, Write>(c);
+        if constexpr (Write == write::additive) {
+          if (p_.normalise) read_normaliser<Acc, Arch, Decay>(c, z(number, n), p_.bias, s_.denominator);
+        }
+      }
+      at.head = output_head(n, r);
+      Acc* d_denominator = b_.d_denominator + r * plan_.chunk;
+      std::fill_n(d_denominator, c.tokens, Acc(0));
+      adjoint_.store(adjoint_.op, at, c.o, p_.normalise ? s_.denominator : nullptr, d_output(r), plan_.v_stride,
+                     d_denominator, b_.room);
+    }
+  }
+  Acc* d_output(index_t r) const noexcept { return b_.d_o + r * tile_rows<Acc>(plan_.chunk) * plan_.v_stride; }
+
+  /// dU = Pᵀ dO + k̂ dS, and dW.
+  void write_cotangents(const chunk<Acc>& c, index_t n) noexcept {
+    const panel<const Acc> dS{d_state(n), plan_.state_rows};
+    const auto from_state = [&](const Acc* rows, const Acc* turned, Acc* to) noexcept {
+      if (resting_) return zero_rows(to, c.v_stride, c.tokens, c.value_dim);
+      const panel<Acc> out{to, c.v_stride};
+      if constexpr (Decay == decay::per_key) {
+        linalg::gemm_atb<Arch>(c.tokens, c.value_dim, c.key_dim, panel<const Acc>{turned, c.turned_stride}, dS, out);
+      } else if constexpr (Decay == decay::scalar) {
+        linalg::gemm_ab<Arch>(c.tokens, c.value_dim, c.key_dim, panel<const Acc>{rows, c.k_stride}, dS, out,
+                              linalg::scale_rows<Acc>{c.decays.to_end});
+      } else {
+        linalg::gemm_ab<Arch>(c.tokens, c.value_dim, c.key_dim, panel<const Acc>{rows, c.k_stride}, dS, out);
+      }
+    };
+    const auto from_outputs = [&](const Acc* scores, index_t r, Acc* to) noexcept {
+      linalg::gemm_tril_turned<Arch>(c.tokens, c.value_dim, panel<const Acc>{scores, c.score_stride},
+                                     panel<const Acc>{d_output(r), c.v_stride}, panel<Acc>{to, c.v_stride},
+                                     linalg::add{});
+    };
+    from_state(c.k, c.turned_k, b_.d_v);
+    if constexpr (Write == write::low_rank) from_state(c.b, c.turned_b, b_.d_w);
+    for (index_t r = 0; r < plan_.queries; ++r) {
+      const Acc* P = s_.scores + r * score_panel();
+      if constexpr (Decay == decay::scalar) {
+        decay_scores<Acc, Arch>(c.tokens, P, c.decays.a, b_.weights, c.score_stride);
+        P = b_.weights;
+      }
+      from_outputs(P, r, b_.d_v);
+      if constexpr (Write == write::low_rank) from_outputs(s_.q_b + r * score_panel(), r, b_.d_w);
+    }
+  }
+
+  /// Y, and what depends on it: dβ and dV of the delta rule, the part of dU that a removal recalls.
+  const Acc* removal_cotangents(const chunk<Acc>& c, const Acc* X) noexcept {
+    if constexpr (Write == write::low_rank) {
+      substitute_upwards<Acc, Arch, linalg::add>(c.tokens, c.value_dim, c.a_b, c.score_stride, b_.d_w, b_.d_w,
+                                                 c.v_stride, nullptr, 0);
+      linalg::gemm_strict_tril_turned<Arch>(c.tokens, c.value_dim, panel<const Acc>{X, c.score_stride},
+                                            panel<const Acc>{b_.d_w, c.v_stride}, panel<Acc>{b_.d_v, c.v_stride},
+                                            linalg::add{});
+      return b_.d_w;
+    } else {
+      substitute_upwards<Acc, Arch, linalg::subtract>(c.tokens, c.value_dim, X, c.score_stride, b_.d_v, b_.recalled,
+                                                      c.v_stride, c.beta, c.beta_stride);
+      for (index_t i = 0; i < c.tokens; ++i) {
+        vector sum(Acc(0));
+        for (index_t at = 0; at < c.value_dim; at += W) {
+          const index_t row = i * c.v_stride + at;
+          const vector y = simd::load<Arch>(b_.d_v + row), R = simd::load<Arch>(b_.compared + row);
+          sum = simd::fma(y, R, sum);
+          if (c.beta_stride != 0) simd::store(b_.d_beta + row, y * R);
+          simd::store(b_.d_v + row, vector(Acc(0)) - simd::load<Arch>(b_.recalled + row));
+        }
+        if (c.beta_stride == 0) b_.d_beta[i] = simd::reduce_add(sum);
+      }
+      return b_.d_v;
+    }
+  }
+
+  /// dx = dO S₀ᵀ of every reader, under a scalar decay with its Λ.
+  void read_state(const chunk<Acc>& c, const Acc* Y) noexcept {
+    const index_t stride = linalg::padded_stride<Acc, Arch>(c.key_dim);
+    if (!c.fresh) {
+      linalg::transpose<Arch>(c.key_dim, p_.n.value_dim, panel<const Acc>{c.state, c.state_stride},
+                              panel<Acc>{b_.turned, stride});
+    }
+    const auto read = [&](const Acc* cotangent, Acc* to) noexcept {
+      if (c.fresh) return zero_rows(to, c.k_stride, c.tokens, c.k_stride);
+      const panel<const Acc> from{cotangent, c.v_stride}, S{b_.turned, stride};
+      const panel<Acc> out{to, c.k_stride};
+      zero_rows(to + c.key_dim, c.k_stride, c.tokens, c.k_stride - c.key_dim);
+      if constexpr (Decay == decay::scalar) {
+        linalg::gemm_ab<Arch>(c.tokens, c.key_dim, p_.n.value_dim, from, S, out,
+                              linalg::scale_rows<Acc>{c.decays.from_start});
+      } else {
+        linalg::gemm_ab<Arch>(c.tokens, c.key_dim, p_.n.value_dim, from, S, out);
+      }
+    };
+    for (index_t r = 0; r < plan_.queries; ++r) read(d_output(r), d_reader(r));
+    if constexpr (removes) read(Y, d_reader(plan_.queries));
+  }
+
+  /// dy = U dSᵀ of every key, under a scalar decay with its E.
+  void write_state(const chunk<Acc>& c, index_t n) noexcept {
+    const index_t stride = linalg::padded_stride<Acc, Arch>(c.key_dim);
+    if (!resting_) {
+      linalg::transpose<Arch>(c.key_dim, p_.n.value_dim, panel<const Acc>{d_state(n), plan_.state_rows},
+                              panel<Acc>{b_.turned, stride});
+    }
+    const auto written = [&](const Acc* values, Acc* to) noexcept {
+      if (resting_) return zero_rows(to, c.k_stride, c.tokens, c.k_stride);
+      const panel<const Acc> from{values, c.v_stride}, dS{b_.turned, stride};
+      const panel<Acc> out{to, c.k_stride};
+      zero_rows(to + c.key_dim, c.k_stride, c.tokens, c.k_stride - c.key_dim);
+      if constexpr (Decay == decay::scalar) {
+        linalg::gemm_ab<Arch>(c.tokens, c.key_dim, p_.n.value_dim, from, dS, out,
+                              linalg::scale_rows<Acc>{c.decays.to_end});
+      } else {
+        linalg::gemm_ab<Arch>(c.tokens, c.key_dim, p_.n.value_dim, from, dS, out);
+      }
+    };
+    written(c.v, d_key(0));
+    if constexpr (Write == write::low_rank) written(c.w, d_key(1));
+  }
+
+  /// The normaliser is one more column of values, all ones, whose outputs are the denominators.
+  void normaliser_cotangents(const chunk<Acc>& c, index_t number, index_t n) noexcept {
+    for (index_t at = 0; at < c.k_stride; at += W) {
+      const vector z0 = simd::load<Arch>(z(number, n) + at) + vector(p_.bias), after = simd::load<Arch>(d_z(n) + at);
+      vector before = after;
+      for (index_t i = 0; i < c.tokens; ++i) {
+        Acc* key = d_key(0) + i * c.k_stride + at;
+        simd::store(key, simd::load<Arch>(key) + after);
+        for (index_t r = 0; r < plan_.queries; ++r) {
+          const vector d(b_.d_denominator[r * plan_.chunk + i]);
+          Acc* reader = d_reader(r) + i * c.k_stride + at;
+          simd::store(reader, simd::fma(d, z0, simd::load<Arch>(reader)));
+          before = simd::fma(d, simd::load<Arch>(s_.q + r * query_panel() + i * c.k_stride + at), before);
+        }
+      }
+      simd::store(d_z(n) + at, before);
+    }
+  }
+
+  /// What the decay of the whole chunk says: Γ Σ S₀ ⊙ dS, per key channel in `boundary`.
+  Acc decay_of_state(const chunk<Acc>& c, index_t n) noexcept {
+    if constexpr (Decay == decay::none) return Acc(0);
+    const bool nothing = c.fresh || resting_ || !adjoint_.decays;
+    if constexpr (Decay == decay::per_key) zero_rows(b_.boundary, 0, 1, c.k_stride);
+    if (nothing) return Acc(0);
+    vector all(Acc(0));
+    for (index_t row = 0; row < c.key_dim; ++row) {
+      vector sum(Acc(0));
+      for (index_t at = 0; at < c.value_dim; at += W) {
+        sum = simd::fma(simd::load<Arch>(c.state + row * c.state_stride + at),
+                        simd::load<Arch>(d_state(n) + row * plan_.state_rows + at), sum);
+      }
+      if constexpr (Decay == decay::per_key) b_.boundary[row] = c.whole[row] * simd::reduce_add(sum);
+      all = all + sum;
+    }
+    return c.decays.whole * simd::reduce_add(all);
+  }
+
+  /// dS₀ = Γ dS + Σ x̃ᵀ d.
+  void move_state(const chunk<Acc>& c, index_t n, const Acc* Y) noexcept {
+    const panel<Acc> dS{d_state(n), plan_.state_rows};
+    bool first = true;
+    const auto add = [&](const Acc* rows, const Acc* cotangents) noexcept {
+      if constexpr (Decay == decay::scalar) {
+        for (index_t i = 0; i < c.tokens; ++i) {
+          const vector by(c.decays.from_start[i]);
+          for (index_t at = i * c.v_stride; at < i * c.v_stride + c.value_dim; at += W) {
+            simd::store(b_.scaled + at, by * simd::load<Arch>(cotangents + at));
+          }
+        }
+        cotangents = b_.scaled;
+      }
+      const auto product = [&](auto finish) noexcept {
+        linalg::gemm_atb<Arch>(c.key_dim, c.value_dim, c.tokens, panel<const Acc>{rows, c.k_stride},
+                               panel<const Acc>{cotangents, c.v_stride}, dS, finish);
+      };
+      if (!first || (Decay == decay::none && !resting_)) {
+        product(linalg::add{});
+      } else if (resting_) {
+        product(linalg::overwrite{});
+      } else if constexpr (Decay == decay::scalar) {
+        product(linalg::decay<Acc>{c.decays.whole});
+      } else if constexpr (Decay == decay::per_key) {
+        product(linalg::decay_rows<Acc>{c.whole});
+      }
+      first = false;
+    };
+    const Acc* queries = Decay == decay::per_key ? s_.decayed_q : s_.q;
+    for (index_t r = 0; r < plan_.queries; ++r) add(queries + r * query_panel(), d_output(r));
+    if constexpr (removes) add(c.removal, Y);
+  }
+
+  /// dP = dO Uᵀ on and below the diagonal, of every reader and key.
+  void score_cotangents(const chunk<Acc>& c, const Acc* Y) noexcept {
+    for (int key = 0; key < keys; ++key) {
+      const Acc* values = key == 0 ? c.v : c.w;
+      for (index_t r = 0; r < plan_.queries + (removes ? 1 : 0); ++r) {
+        const Acc* cotangents = r == plan_.queries ? Y : d_output(r);
+        linalg::gemm_abt_lower<Arch>(c.tokens, c.tokens, c.value_dim, panel<const Acc>{cotangents, c.v_stride},
+                                     panel<const Acc>{values, c.v_stride}, panel<Acc>{d_score(r, key), c.score_stride},
+                                     b_.turned_v);
+        for (index_t i = 0; i < c.tokens && r < plan_.queries && p_.normalise; ++i) {
+          const vector d(b_.d_denominator[r * plan_.chunk + i]);
+          for (index_t j = 0; j <= i; j += W) {
+            Acc* to = d_score(r, key) + i * c.score_stride + j;
+            simd::store(to, simd::load<Arch>(to) + d);
+          }
+        }
+      }
+    }
+  }
+
+  const Acc* key_rows(int key) const noexcept { return key == 0 ? s_.k : s_.b; }
+  const Acc* reader_rows(index_t r) const noexcept {
+    if (r == plan_.queries) return Write == write::delta ? s_.k : s_.removal;
+    return s_.q + r * query_panel();
+  }
+
+  /// dx += D y and dy += Dᵀ x, where no decay, or a scalar one in D, is between them.
+  void plain_scores(const chunk<Acc>& c) noexcept {
+    for (int key = 0; key < keys; ++key) {
+      const panel<const Acc> y{key_rows(key), c.k_stride};
+      const panel<Acc> d_y{d_key(key), c.k_stride};
+      for (index_t r = 0; r < plan_.queries + (removes ? 1 : 0); ++r) {
+        const panel<const Acc> D{d_score(r, key), c.score_stride}, x{reader_rows(r), c.k_stride};
+        const panel<Acc> d_x{d_reader(r), c.k_stride};
+        if (r == plan_.queries) {
+          linalg::gemm_strict_tril<Arch>(c.tokens, c.key_dim, D, y, d_x, linalg::add{});
+          linalg::gemm_strict_tril_turned<Arch>(c.tokens, c.key_dim, D, x, d_y, linalg::add{});
+        } else {
+          linalg::gemm_tril<Arch>(c.tokens, c.key_dim, D, y, d_x, linalg::add{});
+          linalg::gemm_tril_turned<Arch>(c.tokens, c.key_dim, D, x, d_y, linalg::add{});
+        }
+      }
+    }
+  }
+
+  Acc dot(const Acc* x, const Acc* y) const noexcept {
+    vector sum(Acc(0));
+    for (index_t at = 0; at < plan_.k_stride; at += W)
+      sum = simd::fma(simd::load<Arch>(x + at), simd::load<Arch>(y + at), sum);
+    return simd::reduce_add(sum);
+  }
+
+  Acc scalar_scores(const chunk<Acc>& c, Acc total) noexcept {
+    for (index_t r = 0; r < plan_.queries + (removes ? 1 : 0); ++r) {
+      decay_scores<Acc, Arch>(c.tokens, d_score(r, 0), c.decays.a, d_score(r, 0), c.score_stride);
+    }
+    for (index_t j = 0; j < c.tokens; ++j) total += dot(s_.k + j * c.k_stride, d_key(0) + j * c.k_stride);
+    plain_scores(c);
+    for (index_t m = c.tokens; m-- > 0 && adjoint_.decays;) {
+      for (index_t r = 0; r < plan_.queries + (removes ? 1 : 0); ++r) {
+        total += dot(reader_rows(r) + m * c.k_stride, d_reader(r) + m * c.k_stride);
+      }
+      b_.d_gates[m] = total -= dot(s_.k + m * c.k_stride, d_key(0) + m * c.k_stride);
+    }
+    return total;
+  }
+
+  void channel_scores_back(const tokens& at, const chunk<Acc>& c) noexcept {
+    p_.hooks.load_gates(p_.hooks.op, at, b_.channels.a, c.k_stride);
+    change_rows(b_.channels.a, c.k_stride, c.tokens, c.key_dim,
+                [](index_t, index_t, auto g) noexcept { return simd::exp(g); });
+    row_adjoint<Acc> written[keys];
+    for (int key = 0; key < keys; ++key) written[key] = {key_rows(key), d_key(key)};
+    const auto readers = [&](index_t r) noexcept -> row_adjoint<Acc> { return {reader_rows(r), d_reader(r)}; };
+    channel_scores_adjoint<Acc, Arch, Write, Read, keys>(
+        c.tokens, plan_.chunk, c.key_dim, c.k_stride, b_.channels, plan_.queries, readers, written,
+        [&](index_t r, int key) noexcept { return d_score(r, key); }, c.score_stride, b_.boundary);
+    if (adjoint_.decays) {
+      channel_gates_adjoint<Acc, Arch, Write, Read, keys>(c.tokens, c.key_dim, c.k_stride, plan_.queries, readers,
+                                                          written, b_.boundary, b_.d_gates);
+    }
+  }
+
+  /// The adjoint of q·(u ⊙ k), on the diagonal of the scores.
+  void bonus_cotangents(const tokens& at, const chunk<Acc>& c) noexcept {
+    zero_rows(b_.d_u, 0, 1, c.k_stride);
+    for (index_t r = 0; r < plan_.queries; ++r) {
+      for (index_t i = 0; i < at.live; ++i) {
+        const vector e(d_score(r, 0)[i * (c.score_stride + 1)]);
+        for (index_t j = 0; j < c.k_stride; j += W) {
+          const index_t row = i * c.k_stride + j;
+          const vector q = simd::load<Arch>(reader_rows(r) + row), k = simd::load<Arch>(s_.k + row);
+          const vector u = simd::load<Arch>(s_.u + j);
+          simd::store(d_reader(r) + row, simd::fma(e * u, k, simd::load<Arch>(d_reader(r) + row)));
+          simd::store(d_key(0) + row, simd::fma(e * u, q, simd::load<Arch>(d_key(0) + row)));
+          simd::store(b_.d_u + j, simd::fma(e * q, k, simd::load<Arch>(b_.d_u + j)));
+        }
+      }
+    }
+    adjoint_.load_bonus(adjoint_.op, at.head, b_.d_u);
+  }
+
+  const matrix_backward_problem<Acc>& all_;
+  const matrix_adjoints<Acc>& adjoint_;
+  matrix_backward_scratch<Acc> b_;
+  typename panels::span_of_tokens span_{};
+  index_t sequence_ = 0;
+  index_t unit_ = 0;
+  index_t groups_ = 1;
+  index_t heads_ = 1;
+  bool given_ = false;    // there is an initial state
+  bool resting_ = false;  // the cotangent of the state is still zero
+};
+
+/// An operator, the cotangent of its outputs and its gradients: what the adjoints see as `op`.
+template <class Op>
+struct matrix_backward_binding {
+  const Op* op;
+  const view<const typename Op::scalar, 4>* outputs;
+  const typename Op::gradient* d;
+  bool accumulate;
+
+  static const matrix_backward_binding& self(const void* bound) noexcept {
+    return *static_cast<const matrix_backward_binding*>(bound);
+  }
+
+  template <class Acc>
+  matrix_adjoints<Acc> adjoints() const noexcept {
+    matrix_adjoints<Acc> all{
+        .op = this,
+        .outputs = op->wants_outputs(*d),
+        .over_time = op->sums_over_time(*d),
+        .decays = op->wants_decays(*d),
+        .clear = [](const void* bound, index_t head) noexcept { self(bound).op->clear(head, *self(bound).d); },
+        .store =
+            [](const void* bound, const tokens& at, const Acc* o, const Acc* denominator, Acc* panel, index_t stride,
+               Acc* d_denominator, Acc* room) noexcept {
+              const auto& b = self(bound);
+              if (!b.outputs->present()) {
+                zero_rows(panel, stride, at.count, stride);
+              } else {
+                b.op->adjoint_store(at, *b.outputs, o, denominator, panel, stride, d_denominator, room, *b.d,
+                                    b.accumulate);
+              }
+            },
+        .load_q =
+            [](const void* bound, const tokens& at, Acc* d_q, index_t stride, Acc* room) noexcept {
+              self(bound).op->adjoint_q(at, d_q, stride, room, *self(bound).d, self(bound).accumulate);
+            },
+        .load_k =
+            [](const void* bound, const tokens& at, Acc* d_k, index_t stride, Acc* room) noexcept {
+              self(bound).op->adjoint_k(at, d_k, stride, room, *self(bound).d, self(bound).accumulate);
+            },
+        .load_v =
+            [](const void* bound, const tokens& at, Acc* d_v, const Acc* d_o, index_t stride, const Acc* d_log_decay,
+               Acc* room) noexcept {
+              self(bound).op->adjoint_v(at, d_v, d_o, stride, d_log_decay, room, *self(bound).d,
+                                        self(bound).accumulate);
+            }};
+    if constexpr (Op::decays == decay::per_key) {
+      all.load_gates = [](const void* bound, const tokens& at, Acc* d_g, const Acc* d_k, index_t stride,
+                          Acc* room) noexcept {
+        self(bound).op->adjoint_gates(at, d_g, d_k, stride, room, *self(bound).d, self(bound).accumulate);
+      };
+    }
+    if constexpr (Op::writes == write::delta) {
+      all.load_beta = [](const void* bound, const tokens& at, Acc* d_beta, index_t stride, Acc* room) noexcept {
+        self(bound).op->adjoint_beta(at, d_beta, stride, room, *self(bound).d, self(bound).accumulate);
+      };
+    }
+    if constexpr (Op::writes == write::low_rank) {
+      all.load_removal = [](const void* bound, const tokens& at, Acc* d_a, Acc* d_b, index_t stride,
+                            Acc* room) noexcept {
+        self(bound).op->adjoint_removal(at, d_a, d_b, stride, room, *self(bound).d, self(bound).accumulate);
+      };
+    }
+    if constexpr (Op::reads == read::before) {
+      all.load_bonus = [](const void* bound, index_t head, const Acc* d_u) noexcept {
+        self(bound).op->adjoint_bonus(head, d_u, *self(bound).d);
+      };
+    }
+    return all;
+  }
+};
+
+template <class State>
+concept with_normaliser_gradient = requires(const State& d_st) {
+  d_st.z_initial;
+};
+
+/// Where the reverse sweep starts and ends, as the state of a sweep.
+template <class Op, class Gradient>
+auto reversed(const Gradient& d_st) noexcept {
+  typename Op::template state_of<typename Gradient::storage_type> st{.initial = d_st.final, .final = d_st.initial};
+  if constexpr (with_normaliser_gradient<Gradient>) {
+    st.z_initial = d_st.z_final;
+    st.z_final = d_st.z_initial;
+    if (!st.initial.present() && st.z_initial.present()) st.z_initial = {};
+  }
+  return st;
+}
+
+/// The gradient of the initial state, added to what is there.
+template <class Acc, class State>
+void add_state(const void* state, index_t sequence, index_t head, const Acc* S, index_t stride, const Acc* z) noexcept {
+  const State& st = *static_cast<const State*>(state);
+  using G = typename State::storage_type;
+  for (index_t i = 0; i < st.final.extent(2); ++i) {
+    for (index_t j = 0; j < st.final.extent(3); ++j) {
+      G& to = st.final(sequence, head, i, j);
+      to = static_cast<G>(static_cast<Acc>(to) + S[i * stride + j]);
+    }
+    if constexpr (with_normaliser<State>) {
+      if (st.z_final.present()) {
+        G& to = st.z_final(sequence, head, i);
+        to = static_cast<G>(static_cast<Acc>(to) + z[i]);
+      }
+    }
+  }
+}
+
+/// Tokens per chunk: twice those of the forward, since five products with the state stand beside the scores.
+inline options backward_options(options how) noexcept {
+  if (how.chunk == 0) how.chunk = 64;
+  how.form = form::chunked;
+  return how;
+}
+
+template <class Acc, class Op, class State, class Cotangents>
+matrix_backward_problem<Acc> describe_backward(const matrix_binding<Op>& bound,
+                                               const matrix_backward_binding<Op>& gradients, const State& st,
+                                               const Cotangents& cotangents, const options& how) noexcept {
+  matrix_backward_problem<Acc> p{};
+  p.forward = describe<Acc>(bound, st, form::chunked, false, backward_options(how));
+  p.forward.plan.block = 0;  // states have a place of their own
+  if constexpr (requires { bound.op->normalise; }) {
+    p.forward.normalise = bound.op->normalise || cotangents.z_initial.present() || cotangents.z_final.present();
+  }
+  p.adjoints = gradients.template adjoints<Acc>();
+  p.cotangents = state_access<Acc, Cotangents>::hooks(cotangents);
+  if (how.accumulate) p.cotangents.save = add_state<Acc, Cotangents>;
+  p.accumulate = how.accumulate;
+  p.chunks = (p.forward.n.length + p.forward.plan.chunk - 1) / p.forward.plan.chunk;
+  return p;
+}
+
+template <class Acc>
+std::size_t scratch_of(const matrix_backward_problem<Acc>& p) noexcept {
+  arena counted;
+  matrix_scratch<Acc>::carve(p.forward, counted);
+  matrix_backward_scratch<Acc>::carve(p, counted);
+  return counted.used();
+}
+
+/// "d." and the name of a field, for messages.
+struct gradient_name {
+  char text[24] = "d.";
+  gradient_name(const char* field) noexcept {
+    for (int i = 0; i < 20 && field[i] != 0; ++i) text[i + 2] = field[i];
+  }
+};
+
+/// The backward of the matrix engine behind the verbs.
+struct matrix_backward_engine {
+  template <class Op, class State, class Gradient>
+  static status check_backward(const Op& op, const State& st, const view<const typename Op::scalar, 4>& d_o,
+                               const Gradient& d_st, const typename Op::gradient& d, const options& how) noexcept {
+    core::checker ask(op.name);
+    ask.chunk(how);
+    if (ask && how.form != form::automatic && how.form != form::chunked) {
+      ask.refuse("form", status_code::value) << "must be automatic or chunked for backward";
+    }
+    op.check_fields(ask);
+    if (!ask) return ask.result();
+    const matrix_extents n = op.extents();
+    ask.offsets(op.offsets, n.batch, n.length);
+    if (!ask) return ask.result();
+    const index_t sequences = sequences_of(op);
+    ask.lengths(op.lengths, sequences);
+    ask.extents("d_o", d_o, {n.batch, n.length, std::max(n.heads, n.query_heads), n.value_dim}, letters_of<Op>.output);
+    ask.pools("initial", st.initial, "final", view<typename State::storage_type, 4>(), st.initial_slots, {}, sequences,
+              {0, n.heads, n.key_dim, n.value_dim}, letters_of<Op>.state);
+    const shape<4> states{sequences, n.heads, n.key_dim, n.value_dim};
+    ask.extents("d_st.final", d_st.final, states, "[sequences, H, K, V]");
+    ask.extents("d_st.initial", d_st.initial, states, "[sequences, H, K, V]");
+    const auto written = [&](const char* name, const auto& x) noexcept {
+      op.check_written(ask, name, x);
+      ask.apart(name, x, "d_o", d_o).apart(name, x, "d_st.final", d_st.final).apart(name, x, "initial", st.initial);
+    };
+    ask.output("d_st.initial", d_st.initial);
+    written("d_st.initial", d_st.initial);
+    if constexpr (with_normaliser_gradient<Gradient>) {
+      ask.extents("d_st.z_final", d_st.z_final, {sequences, n.heads, n.key_dim}, "[sequences, H, K]");
+      ask.extents("d_st.z_initial", d_st.z_initial, {sequences, n.heads, n.key_dim}, "[sequences, H, K]");
+      ask.output("d_st.z_initial", d_st.z_initial);
+      written("d_st.z_initial", d_st.z_initial);
+      if (ask && d_st.z_final.present() && !d_st.final.present()) {
+        ask.refuse("d_st.z_final") << "must come with d_st.final: the normaliser is part of the state";
+      }
+      if (ask && d_st.z_initial.present() && !d_st.initial.present()) {
+        ask.refuse("d_st.z_initial") << "must come with d_st.initial: the normaliser is part of the state";
+      }
+      if (ask && op.normalise && st.initial.present() != st.z_initial.present()) {
+        ask.refuse("z_initial") << "must come with initial: the normaliser is part of the state";
+      }
+    }
+    op.for_gradients(d, [&](const char* field, const auto& x, const auto& d_x) noexcept {
+      const gradient_name name(field);
+      if (!d_x.present()) return;
+      ask.extents(name.text, d_x, x.extents(), "as the field");
+      if (!summed(op, d, d_x)) ask.output(name.text, d_x);
+      written(name.text, d_x);
+      ask.apart(name.text, d_x, "d_st.initial", d_st.initial);
+      op.for_gradients(d, [&](const char* other, const auto&, const auto& d_y) noexcept {
+        const bool same = static_cast<const void*>(&d_x) == static_cast<const void*>(&d_y);
+        if (!same) ask.apart(name.text, d_x, gradient_name(other).text, d_y);
+      });
+    });
+    return ask.result();
+  }
+
+  template <class Op>
+  static std::size_t backward_bytes(const Op& op, const options& how) noexcept {
+    const auto most = [&]<class Acc>(Acc) noexcept {
+      const view<typename Op::scalar, 4> o;
+      const view<const typename Op::scalar, 4> d_o;
+      const typename Op::gradient d{};
+      const typename Op::template state_of<Acc> st{};
+      const matrix_binding<Op> bound{&op, &o};
+      const matrix_backward_binding<Op> gradients{&op, &d_o, &d, false};
+      auto p = describe_backward<Acc>(bound, gradients, st, st, how);
+      if constexpr (requires { op.normalise; }) p.forward.normalise = true;
+      return scratch_of(p);
+    };
+    return std::max(most(accum_t<typename Op::scalar>{}), most(double{}));
+  }
+
+  template <class Op, class State, class Gradient>
+  static void backward(const Op& op, const State& st, const view<const typename Op::scalar, 4>& d_o,
+                       const Gradient& d_st, const typename Op::gradient& d, const options& how, context& ctx) {
+    using Acc = sweep_t<typename Op::scalar, typename State::storage_type>;
+    const view<typename Op::scalar, 4> o;
+    const auto cotangents = reversed<Op>(d_st);
+    const matrix_binding<Op> bound{&op, &o};
+    const matrix_backward_binding<Op> gradients{&op, &d_o, &d, how.accumulate};
+    const auto p = describe_backward<Acc>(bound, gradients, st, cotangents, how);
+    if (p.forward.n.heads == 0) return;
+    const std::size_t bytes = scratch_of(p);
+    ctx.reserve(static_cast<std::size_t>(ctx.workers()) * bytes);
+    run_tasks(ctx, p.tasks(), bytes, [&](index_t task, arena memory) noexcept {
+      matrix_backward_task<Acc, simd::default_arch, Op::decays, Op::writes, Op::reads>::run(p, task, memory);
+    });
+  }
+
+ private:
+  /// Gradients of what is the same for all tokens are views of stride 0 over them.
+  template <class Op, class X>
+  static bool summed(const Op& op, const typename Op::gradient& d, const X& d_x) noexcept {
+    if constexpr (requires { d.over_time; }) {
+      if constexpr (X::rank >= 3) {
+        return op.sums_over_time(d) && d.over_time &&
+               (static_cast<const void*>(&d_x) == &d.g || static_cast<const void*>(&d_x) == &d.gates);
+      }
+    }
+    return false;
+  }
+};
+
+/// The same for an operator that is a choice of operands.
+struct operands_backward_engine {
+  template <class Op, class State, class Gradient>
+  static status check_backward(const Op& op, const State& st, const view<const typename Op::scalar, 4>& d_o,
+                               const Gradient& d_st, const typename Op::gradient& d, const options& how) noexcept {
+    if constexpr (requires(core::checker & ask) { op.check_own(ask); }) {
+      core::checker ask(Op::name);
+      op.check_own(ask);
+      if (!ask) return ask.result();
+    }
+    return matrix_backward_engine::check_backward(op.operands(), st, d_o, d_st, op.gradients(d), how);
+  }
+  template <class Op>
+  static std::size_t backward_bytes(const Op& op, const options& how) noexcept {
+    return matrix_backward_engine::backward_bytes(op.operands(), how);
+  }
+  template <class Op, class State, class Gradient>
+  static void backward(const Op& op, const State& st, const view<const typename Op::scalar, 4>& d_o,
+                       const Gradient& d_st, const typename Op::gradient& d, const options& how, context& ctx) {
+    matrix_backward_engine::backward(op.operands(), st, d_o, d_st, op.gradients(d), how, ctx);
+  }
+};
+
+template <matrix_operator Op>
+struct gradient_rules<Op> {
+  using type = matrix_backward_engine;
+};
+template <operator_of_operands Op>
+struct gradient_rules<Op> {
+  using type = operands_backward_engine;
+};
+
+}  // namespace detail
+}  // namespace OGIVE_ABI
+}  // namespace ogive

@@ -1,0 +1,308 @@
+// L5: a task of the matrix engine, in all forms: one sequence and a block of its heads. Heads that share q and k share
+// their scores.
+#pragma once
+
+#include <ogive/engine/matrix_panels.hpp>
+
+namespace ogive {
+inline namespace OGIVE_ABI {
+namespace detail {
+
+/// The engine: one task, in all forms. Instantiated per (accumulator, instruction set, policies), never per operator.
+template <class Acc, class Arch, decay Decay, write Write, read Read>
+class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
+  using panels = matrix_panels<Acc, Arch, Decay, Write, Read>;
+  using panels::bonus, panels::load_group, panels::p_, panels::panels_of, panels::plan_, panels::query_head;
+  using panels::query_panel, panels::s_, panels::score_panel, panels::shared;
+
+ public:
+  OGIVE_NOINLINE static void run(const matrix_problem<Acc>& p, index_t task, arena memory) noexcept {
+    matrix_task(p, matrix_scratch<Acc>::carve(p, memory), task).sequence();
+  }
+
+ private:
+  matrix_task(const matrix_problem<Acc>& p, const matrix_scratch<Acc>& s, index_t task) noexcept : panels(p, s) {
+    this->reading_ = p.outputs;
+    sequence_ = task / plan_.blocks;
+    first_ = std::min(task % plan_.blocks * plan_.block, p.n.heads);
+    count_ = std::min(plan_.block, p.n.heads - first_);
+  }
+
+  /// The task's heads are taken group by group: member m belongs to group(m).
+  index_t group(index_t m) const noexcept { return (first_ + m) / plan_.members; }
+  index_t head(index_t m) const noexcept {
+    if (p_.head_map == heads::consecutive) return first_ + m;
+    return (first_ + m) % plan_.members * plan_.groups + group(m);
+  }
+  index_t output_head(index_t m, index_t r) const noexcept {
+    return plan_.queries == 1 ? head(m) : query_head(r, group(m));
+  }
+  Acc* state(index_t member) const noexcept { return s_.states + member * p_.n.key_dim * plan_.state_rows; }
+  Acc* z(index_t member) const noexcept { return s_.z + member * plan_.k_stride; }
+
+  void sequence() noexcept {
+    const auto span = this->span_of(sequence_);
+    const index_t length = span.length;
+    const bool direct = p_.in_place && length > 0;
+    if (!direct) load_states();
+    for (index_t t = 0; t < length; t += plan_.chunk) {
+      const tokens at = this->chunk_at(span, t);
+      const bool last = t + at.count >= length;
+      if (p_.how == form::chunked) {
+        chunked(at, last);
+      } else {
+        recurrent(at, t == 0);
+      }
+    }
+    if (!direct) save_states();
+  }
+
+  void load_states() noexcept {
+    for (index_t m = 0; m < count_; ++m) {
+      fresh_[m] = !p_.states.load(p_.states.state, sequence_, head(m), state(m), plan_.state_rows, z(m));
+      if (!fresh_[m]) continue;
+      zero_rows(z(m), 0, 1, plan_.k_stride);
+      if (p_.how != form::chunked) zero_rows(state(m), plan_.state_rows, p_.n.key_dim, plan_.v_stride);
+    }
+  }
+  void save_states() noexcept {
+    if (!p_.states.wanted(p_.states.state, sequence_)) return;
+    for (index_t m = 0; m < count_; ++m) {
+      if (p_.how == form::chunked && fresh_[m]) zero_rows(state(m), plan_.state_rows, p_.n.key_dim, plan_.v_stride);
+      p_.states.save(p_.states.state, sequence_, head(m), state(m), plan_.state_rows, z(m));
+    }
+  }
+
+  /// What the next chunk will want of member m.
+  lines_ahead rows_of_next(tokens at, index_t m) const noexcept {
+    lines_ahead lines;
+    const auto add = [&](operand which, index_t head) noexcept {
+      at.head = head;
+      p_.hooks.ahead(p_.hooks.op, which, at, lines);
+    };
+    const index_t g = group(m);
+    add(operand::value, at.head);
+    if (m == 0 || g != group(m - 1)) {
+      add(operand::key, shared(p_.n.key_heads, g));
+      for (index_t r = 0; r < plan_.queries; ++r) add(operand::query, query_head(r, g));
+    }
+    for (index_t r = 0; r < plan_.queries; ++r) add(operand::output, output_head(m, r));
+    return lines;
+  }
+
+  void chunked(tokens at, bool last) noexcept {
+    chunk<Acc> c = panels_of(at.count);
+    const Acc* queries = Decay == decay::per_key ? s_.decayed_q : s_.q;
+    for (index_t m = 0; m < count_; ++m) {
+      if (m == 0 || group(m) != group(m - 1)) load_group(at, group(m));
+      at.head = head(m);
+      c.ahead = rows_of_next(at, m);
+      this->load_head(c, at);
+      c.state = state(m);
+      c.fresh = fresh_[m];
+      if constexpr (Write == write::delta) correct_values<Acc, Arch>(c, compare_values<Acc, Arch, Decay>(c));
+      if constexpr (Write == write::low_rank) recall_removals<Acc, Arch>(c);
+      for (index_t r = 0; r < plan_.queries && p_.outputs; ++r) {
+        c.q = queries + r * query_panel();
+        c.scores = s_.scores + r * score_panel();
+        c.q_b = s_.q_b + (Write == write::low_rank ? r * score_panel() : 0);
+        read_chunk<Acc, Arch, Decay, Write>(c);
+        if constexpr (Write == write::additive) {
+          if (p_.normalise) read_normaliser<Acc, Arch, Decay>(c, z(m), p_.bias, s_.denominator);
+        }
+        at.head = output_head(m, r);
+        p_.hooks.store(p_.hooks.op, at, c.o, c.v_stride, p_.normalise ? s_.denominator : nullptr, s_.room);
+      }
+      if (last && !p_.states.wanted(p_.states.state, sequence_)) continue;
+      if constexpr (Write == write::additive) {
+        if (p_.normalise) write_normaliser<Acc, Arch, Decay>(c, z(m));
+      }
+      write_chunk<Acc, Arch, Decay, Write>(c);
+      fresh_[m] = false;
+    }
+  }
+
+  /// Several query heads per state become several reads of each token: rows t·R + r, of which one writes, the first, or
+  /// the last where a token reads before it writes.
+  static constexpr bool writes_last = Read == read::before;
+  index_t writer() const noexcept { return writes_last ? plan_.queries - 1 : 0; }
+  void interleave_keys(const tokens& at, Acc* rows, auto&& load) noexcept {
+    if (plan_.queries > 1) zero_rows(rows, plan_.k_stride, at.count * plan_.queries, plan_.k_stride);
+    load(rows + writer() * plan_.k_stride, plan_.queries * plan_.k_stride);
+  }
+  void interleave_group(tokens at, index_t g) noexcept {
+    const index_t R = plan_.queries;
+    at.head = shared(p_.n.key_heads, g);
+    interleave_keys(at, s_.k, [&](Acc* rows, index_t stride) noexcept {
+      p_.hooks.load_k(p_.hooks.op, at, rows, stride, s_.room);
+    });
+    if constexpr (Write == write::low_rank) {
+      if (R > 1) zero_rows(s_.b, plan_.k_stride, at.count * R, plan_.k_stride);
+      interleave_keys(at, s_.removal, [&](Acc* rows, index_t stride) noexcept {
+        p_.hooks.load_removal(p_.hooks.op, at, rows, s_.b + writer() * plan_.k_stride, stride);
+      });
+    }
+    for (index_t r = 0; r < R; ++r) {
+      at.head = query_head(r, g);
+      p_.hooks.load_q(p_.hooks.op, at, s_.q + r * plan_.k_stride, R * plan_.k_stride, s_.room);
+    }
+  }
+
+  void recurrent(tokens at, bool first) noexcept {
+    const index_t R = plan_.queries;
+    sweep<Acc> w;
+    w.tokens = at.count * R;
+    w.key_dim = p_.n.key_dim;
+    w.value_dim = p_.n.value_dim;
+    w.q = s_.q;
+    w.q_stride = plan_.k_stride;
+    w.k = s_.k;
+    w.k_stride = plan_.k_stride;
+    w.v = s_.v;
+    w.o = s_.o;
+    w.v_stride = plan_.v_stride;
+    w.b = s_.b;
+    w.bonus = s_.bonus;
+    for (index_t m = 0; m < count_; ++m) {
+      if (m == 0 || group(m) != group(m - 1)) interleave_group(at, group(m));
+      at.head = head(m);
+      load_values(at);
+      lines_ahead ahead = rows_of_next(at, m);
+      w.ahead = &ahead;
+      if constexpr (Decay == decay::scalar) w.decay = token_decays(at.count, R);
+      if constexpr (Decay == decay::per_key) w.decay = channel_decays_of(at);
+      if constexpr (Write == write::delta) prepare_delta(w, at);
+      if constexpr (Write == write::low_rank) w.removal = s_.removal;
+      if constexpr (Read == read::before) {
+        p_.hooks.load_bonus(p_.hooks.op, at.head, s_.u);
+        for (index_t i = 0; i < w.tokens; ++i) {
+          s_.bonus[i] = bonus(s_.q + i * plan_.k_stride, s_.k + (i / R * R + writer()) * plan_.k_stride);
+        }
+      }
+      if (p_.in_place) {
+        step(w, m, first);
+      } else {
+        if (p_.normalise) sweep_normaliser<Acc, Arch>(w, z(m), p_.bias, s_.denominators);
+        w.from = w.to = state(m);
+        w.from_stride = w.to_stride = plan_.state_rows;
+        sweep_k_first<Acc, Arch, Decay, Write, Read>(w);
+      }
+      for (index_t r = 0; r < R && p_.outputs; ++r) {
+        at.head = output_head(m, r);
+        for (index_t t = 0; t < at.count && p_.normalise; ++t) s_.denominator[t] = s_.denominators[t * R + r];
+        p_.hooks.store(p_.hooks.op, at, s_.o + r * plan_.v_stride, R * plan_.v_stride,
+                       p_.normalise ? s_.denominator : nullptr, s_.room);
+      }
+    }
+  }
+
+  /// v, and the scalar log decays. The rows that only read have no v, but where a token's bonus reads it.
+  void load_values(const tokens& at) noexcept {
+    const index_t R = plan_.queries;
+    if (R > 1) zero_rows(s_.v, plan_.v_stride, at.count * R, plan_.v_stride);
+    p_.hooks.load_v(p_.hooks.op, at, s_.v + writer() * plan_.v_stride, R * plan_.v_stride, s_.decays.a, s_.room);
+    if constexpr (Read == read::before) {
+      for (index_t i = 0; i < at.count * R; ++i) {
+        const Acc* from = s_.v + (i / R * R + writer()) * plan_.v_stride;
+        if (i % R != writer()) std::copy(from, from + plan_.v_stride, s_.v + i * plan_.v_stride);
+      }
+    }
+  }
+
+  /// exp(g) per row of a sweep; the further reads of a token decay nothing.
+  const Acc* token_decays(index_t count, index_t R) noexcept {
+    constexpr index_t W = simd::width<Acc, Arch>;
+    Acc* a = s_.decays.a;
+    for (index_t i = 0; i < count; i += W) simd::store(a + i, simd::exp(simd::load<Arch>(a + i)));
+    if (R == 1) return a;
+    for (index_t i = 0; i < count * R; ++i) s_.decays.to_end[i] = i % R == writer() ? a[i / R] : Acc(1);
+    return s_.decays.to_end;
+  }
+  const Acc* channel_decays_of(const tokens& at) noexcept {
+    Acc* a = s_.channels.a;
+    interleave_keys(at, a, [&](Acc* rows, index_t stride) noexcept {
+      p_.hooks.load_gates(p_.hooks.op, at, rows, stride);
+    });
+    change_rows(a, plan_.k_stride, at.count * plan_.queries, p_.n.key_dim,
+                [](index_t, index_t, auto g) noexcept { return simd::exp(g); });
+    return a;
+  }
+
+  /// β, and what a token recalls: (D_t S)ᵀ k_t = Sᵀ (D_t k_t).
+  void prepare_delta(sweep<Acc>& w, const tokens& at) noexcept {
+    const index_t R = plan_.queries;
+    const index_t stride = p_.hooks.beta_per_value ? plan_.v_stride : 1;
+    if (R > 1) zero_rows(s_.beta, stride, at.count * R, stride);
+    p_.hooks.load_beta(p_.hooks.op, at, s_.beta + writer() * stride, R * stride);
+    w.beta = s_.beta;
+    w.beta_stride = p_.hooks.beta_per_value ? plan_.v_stride : 0;
+    w.removal = s_.k;
+    if constexpr (Decay == decay::none) return;
+    w.removal = s_.removal;
+    for (index_t i = 0; i < w.tokens; ++i) {
+      for (index_t j = 0; j < plan_.k_stride; j += simd::width<Acc, Arch>) {
+        const index_t to = i * plan_.k_stride + j;
+        simd::batch<Acc, Arch> a;
+        if constexpr (Decay == decay::per_key) {
+          a = simd::load<Arch>(w.decay + to);
+        } else {
+          a = simd::batch<Acc, Arch>(w.decay[i]);
+        }
+        simd::store(s_.removal + to, a * simd::load<Arch>(s_.k + to));
+      }
+    }
+  }
+
+  /// The caller's own state, swept where it lies; what cannot be is worked on in scratch.
+  void step(sweep<Acc>& w, index_t member, bool first) noexcept {
+    const index_t h = head(member);
+    const state_place<const Acc> from = p_.states.from(p_.states.state, sequence_, h);
+    const state_place<Acc> to = p_.states.to(p_.states.state, sequence_, h);
+    const bool k_first = to.value_stride == 1;
+    const bool same_order = from.data == nullptr || (k_first ? from.value_stride == 1 : from.key_stride == 1);
+    Acc* S = state(member);
+    Acc* Z = z(member);
+    const bool native = to.data != nullptr && (k_first || to.key_stride == 1) && same_order;
+    if (p_.normalise || !native) {
+      // z is one row: it goes through scratch. So does a state of another type, or of two strides.
+      if (first && !p_.states.load(p_.states.state, sequence_, h, native ? nullptr : S, plan_.state_rows, Z)) {
+        zero_rows(Z, 0, 1, plan_.k_stride);
+        if (!native) zero_rows(S, plan_.state_rows, p_.n.key_dim, plan_.v_stride);
+      }
+    }
+    if (p_.normalise) sweep_normaliser<Acc, Arch>(w, Z, p_.bias, s_.denominators);
+    if (native) {
+      w.to = to.data;
+      w.to_stride = k_first ? to.key_stride : to.value_stride;
+      w.from = w.to;
+      w.from_stride = w.to_stride;
+      if (first && from.data != nullptr) {
+        w.from = from.data;
+        w.from_stride = k_first ? from.key_stride : from.value_stride;
+      } else if (first) {
+        zero_rows(w.to, w.to_stride, k_first ? p_.n.key_dim : p_.n.value_dim, k_first ? p_.n.value_dim : p_.n.key_dim);
+      }
+      if (k_first) {
+        sweep_k_first<Acc, Arch, Decay, Write, Read>(w);
+      } else {
+        sweep_v_first<Acc, Arch, Decay, Write, Read>(w);
+      }
+    } else {
+      w.from = w.to = S;
+      w.from_stride = w.to_stride = plan_.state_rows;
+      sweep_k_first<Acc, Arch, Decay, Write, Read>(w);
+    }
+    if (p_.normalise || !native) {
+      p_.states.save(p_.states.state, sequence_, h, native ? nullptr : S, plan_.state_rows, Z);
+    }
+  }
+
+  index_t sequence_ = 0;
+  index_t first_ = 0;
+  index_t count_ = 0;
+  bool fresh_[matrix_plan::most_heads] = {};
+};
+
+}  // namespace detail
+}  // namespace OGIVE_ABI
+}  // namespace ogive
