@@ -128,8 +128,9 @@ TEMPLATE_TEST_CASE("polynomial maps are their definitions", "", float, double) {
   // The mean, the variance and the quotient: 2 d + 8 roundings of terms no larger than the norms.
   const double norms = 1 + (1 + testing::norm(g)) * std::sqrt(static_cast<double>(f.d)) + testing::norm(b);
   const testing::measure scale{.scale = norms * norms};
-  check(maps::rebased<Acc>{.gamma = g, .beta = b}, f, reference::rebased<double, const Acc, Acc>(x, true, g, b),
-        testing::tolerance<Acc>(2 * f.d + 8) * std::sqrt(f.widest_row() / std::sqrt(1e-5)), scale);
+  const maps::rebased<Acc> normalised{.gamma = g, .beta = b};
+  check(normalised, f, reference::rebased<double, const Acc, Acc>(x, true, g, b),
+        testing::tolerance<Acc>(2 * f.d + 8) * std::sqrt(f.widest_row() / std::sqrt(normalised.eps)), scale);
 
   for (index_t nu = 1; nu <= 3; ++nu) {
     check(maps::dpfp{.nu = nu}, f, reference::dpfp<double>(x, nu), testing::tolerance<Acc>(1));

@@ -3,7 +3,7 @@
 
 #include <limits>
 
-#include "tests/catch.hpp"
+#include "tests/within.hpp"
 
 using namespace ogive;
 using ogive::testing::compare;
@@ -79,4 +79,17 @@ TEST_CASE("tolerance grows with the length and with the norms, and knows the sto
   for (const float x : {1.00390625F, 1.001953125F}) {
     CHECK(std::fabs(static_cast<float>(bfloat16(x)) - x) <= x * testing::unit_roundoff<bfloat16>());
   }
+}
+
+TEST_CASE("single numbers within their roundings, or within the digits that were printed") {
+  const double eps = std::numeric_limits<double>::epsilon();
+  CHECK_THAT(3 * (1 + 4 * eps), tests::WithinRoundings<double>(3, 5));
+  CHECK_THAT(3 * (1 + 6 * eps), !tests::WithinRoundings<double>(3, 5));
+  CHECK_THAT(3 * (1 + 6 * eps), tests::WithinRoundings<float>(3, 1));
+  CHECK_THAT(0.60653, tests::WithinDecimals(0.6065, 4));
+  CHECK_THAT(0.60656, !tests::WithinDecimals(0.6065, 4));
+  CHECK_THAT(-1234.4, tests::WithinDigits(-1234, 4));
+  CHECK_THAT(-1234.6, !tests::WithinDigits(-1234, 4));
+  CHECK_THAT(1.00049e-22, tests::WithinDigits(1e-22, 4));
+  CHECK_THAT(1.00051e-22, !tests::WithinDigits(1e-22, 4));
 }

@@ -61,36 +61,26 @@ struct sampler<delta_rule<T>> : delta_sampler<delta_rule<T>> {
   }
 };
 
-template <storage T>
-struct sampler<gated_delta_rule<T>> : delta_sampler<gated_delta_rule<T>> {
-  using op = gated_delta_rule<T>;
-  static constexpr std::tuple tokens{&op::q, &op::k, &op::v, &op::g, &op::beta};
-  static constexpr std::tuple gradients{&gradient<op>::q, &gradient<op>::k, &gradient<op>::v, &gradient<op>::g,
-                                        &gradient<op>::beta};
+/// The gated delta rule and KDA: they differ in the rank of g.
+template <class Op>
+struct gated_delta_sampler : delta_sampler<Op> {
+  static constexpr std::tuple tokens{&Op::q, &Op::k, &Op::v, &Op::g, &Op::beta};
+  static constexpr std::tuple gradients{&gradient<Op>::q, &gradient<Op>::k, &gradient<Op>::v, &gradient<Op>::g,
+                                        &gradient<Op>::beta};
 
-  static op draw(rng& random, memory& room, index_t batch, index_t length) {
+  static Op draw(rng& random, memory& room, index_t batch, index_t length) {
     const matrix_sizes n(random, batch, length);
-    op x = sampler::drawn(random, room, n);
-    x.g = draw_uniform<accum_t<T>>(random, room, n.per_head(), -1, 0);
-    x.beta = draw_uniform<accum_t<T>>(random, room, n.per_head(), 0, 1);
+    Op x = gated_delta_sampler::drawn(random, room, n);
+    draw_gates(random, room, n, x.g);
+    x.beta = draw_uniform<typename Op::accum>(random, room, n.per_head(), 0, 1);
     return x;
   }
 };
 
 template <storage T>
-struct sampler<kda<T>> : delta_sampler<kda<T>> {
-  using op = kda<T>;
-  static constexpr std::tuple tokens{&op::q, &op::k, &op::v, &op::g, &op::beta};
-  static constexpr std::tuple gradients{&gradient<op>::q, &gradient<op>::k, &gradient<op>::v, &gradient<op>::g,
-                                        &gradient<op>::beta};
+struct sampler<gated_delta_rule<T>> : gated_delta_sampler<gated_delta_rule<T>> {};
 
-  static op draw(rng& random, memory& room, index_t batch, index_t length) {
-    const matrix_sizes n(random, batch, length);
-    op x = sampler::drawn(random, room, n);
-    x.g = draw_uniform<accum_t<T>>(random, room, n.per_key(), -1, 0);
-    x.beta = draw_uniform<accum_t<T>>(random, room, n.per_head(), 0, 1);
-    return x;
-  }
-};
+template <storage T>
+struct sampler<kda<T>> : gated_delta_sampler<kda<T>> {};
 
 }  // namespace ogive::testing

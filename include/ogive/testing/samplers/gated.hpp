@@ -27,35 +27,26 @@ struct sampler<retention<T>> : additive_sampler<retention<T>> {
   static void harden(rng& random, op& x) { harden_gates(random, x.log_gamma, 0); }
 };
 
-template <storage T>
-struct sampler<simple_gla<T>> : additive_sampler<simple_gla<T>> {
-  using op = simple_gla<T>;
-  static constexpr std::tuple tokens{&op::q, &op::k, &op::v, &op::g};
-  static constexpr std::tuple gradients{&gradient<op>::q, &gradient<op>::k, &gradient<op>::v, &gradient<op>::g};
+/// Simple GLA and GLA: they differ in the rank of g.
+template <class Op>
+struct gla_sampler : additive_sampler<Op> {
+  static constexpr std::tuple tokens{&Op::q, &Op::k, &Op::v, &Op::g};
+  static constexpr std::tuple gradients{&gradient<Op>::q, &gradient<Op>::k, &gradient<Op>::v, &gradient<Op>::g};
 
-  static op draw(rng& random, memory& room, index_t batch, index_t length) {
+  static Op draw(rng& random, memory& room, index_t batch, index_t length) {
     const matrix_sizes n(random, batch, length);
-    op x = sampler::drawn(random, room, n);
-    x.g = draw_uniform<accum_t<T>>(random, room, n.per_head(), -1, 0);
+    Op x = gla_sampler::drawn(random, room, n);
+    draw_gates(random, room, n, x.g);
     return x;
   }
-  static void harden(rng& random, op& x) { harden_gates(random, x.g, 2); }
+  static void harden(rng& random, Op& x) { harden_gates(random, x.g, 2); }
 };
 
 template <storage T>
-struct sampler<gla<T>> : additive_sampler<gla<T>> {
-  using op = gla<T>;
-  static constexpr std::tuple tokens{&op::q, &op::k, &op::v, &op::g};
-  static constexpr std::tuple gradients{&gradient<op>::q, &gradient<op>::k, &gradient<op>::v, &gradient<op>::g};
+struct sampler<simple_gla<T>> : gla_sampler<simple_gla<T>> {};
 
-  static op draw(rng& random, memory& room, index_t batch, index_t length) {
-    const matrix_sizes n(random, batch, length);
-    op x = sampler::drawn(random, room, n);
-    x.g = draw_uniform<accum_t<T>>(random, room, n.per_key(), -1, 0);
-    return x;
-  }
-  static void harden(rng& random, op& x) { harden_gates(random, x.g, 2); }
-};
+template <storage T>
+struct sampler<gla<T>> : gla_sampler<gla<T>> {};
 
 template <storage T>
 struct sampler<hgrn2<T>> : additive_sampler<hgrn2<T>> {

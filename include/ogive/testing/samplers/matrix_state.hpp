@@ -24,6 +24,16 @@ struct matrix_sizes {
   shape<4> per_key() const { return {batch, length, n.values, K}; }
 };
 
+/// Log decays g, one for each head (rank 3) or for each of its key channels (rank 4).
+template <class T, std::size_t Rank>
+void draw_gates(rng& random, memory& room, const matrix_sizes& n, view<const T, Rank>& g) {
+  if constexpr (Rank == 3) {
+    g = draw_uniform<T>(random, room, n.per_head(), -1, 0);
+  } else {
+    g = draw_uniform<T>(random, room, n.per_key(), -1, 0);
+  }
+}
+
 /// Log decays that forget nothing, next to nothing, much, and everything, side by side.
 template <class T, std::size_t Rank>
 void harden_gates(rng& random, const view<const T, Rank>& g) {
