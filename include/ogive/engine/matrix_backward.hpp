@@ -82,8 +82,8 @@ struct matrix_backward_scratch {
     const index_t keys = tokens * plan.k_stride, values = tokens * plan.v_stride, R = plan.queries;
     const index_t kinds = low_rank ? 2 : 1, readers = R + (removes ? 1 : 0);
     matrix_backward_scratch s{};
-    s.room = memory.take<Acc>(plan.chunk * std::max({padded<Acc>(f.n.input_dim), plan.v_stride, 2 * plan.k_stride}) +
-                              simd::width<Acc>);
+    s.room = memory.take<Acc>(plan.chunk * (padded<Acc>(f.n.input_dim) + 2 * std::max(plan.v_stride, plan.k_stride)) +
+                              2 * padded<Acc>(plan.chunk));
     s.states = memory.take<Acc>(std::max<index_t>(p.chunks, 1) * heads * state);
     s.d_state = memory.take<Acc>(heads * state);
     s.z = memory.take<Acc>(f.normalise ? std::max<index_t>(p.chunks, 1) * heads * plan.k_stride : 0);
@@ -621,7 +621,8 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
       for (index_t r = 0; r < plan_.queries + (removes ? 1 : 0); ++r) {
         total += dot(reader_rows(r) + m * c.k_stride, d_reader(r) + m * c.k_stride);
       }
-      b_.d_gates[m] = total -= dot(s_.k + m * c.k_stride, d_key(0) + m * c.k_stride);
+      total -= dot(s_.k + m * c.k_stride, d_key(0) + m * c.k_stride);
+      b_.d_gates[m] = c.decays.a[m] == Acc(0) ? Acc(0) : total;
     }
     return total;
   }
@@ -638,7 +639,7 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
         [&](index_t r, int key) noexcept { return d_score(r, key); }, c.score_stride, b_.boundary);
     if (adjoint_.decays) {
       channel_gates_adjoint<Acc, Arch, Write, Read, keys>(c.tokens, c.key_dim, c.k_stride, plan_.queries, readers,
-                                                          written, b_.boundary, b_.d_gates);
+                                                          written, b_.channels.a, b_.boundary, b_.d_gates);
     }
   }
 

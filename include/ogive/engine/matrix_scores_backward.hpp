@@ -206,10 +206,11 @@ void channel_scores_adjoint(index_t count, index_t chunk, index_t key_dim, index
   }
 }
 
-/// dg of a chunk, from the last token to the first, for rows that came out of channel_scores_adjoint.
+/// dg of a chunk, from the last token to the first, for rows that came out of channel_scores_adjoint. A decay of 0 has
+/// a slope of 0, where the sums would leave their rounding, which a steep gate behind it may multiply by anything.
 template <class Acc, class Arch, write Write, read Read, int Keys, class Readers>
 void channel_gates_adjoint(index_t count, index_t key_dim, index_t stride, index_t queries, const Readers& readers,
-                           const row_adjoint<Acc> (&keys)[Keys], const Acc* boundary, Acc* d_g) noexcept {
+                           const row_adjoint<Acc> (&keys)[Keys], const Acc* a, const Acc* boundary, Acc* d_g) noexcept {
   using vector = simd::batch<Acc, Arch>;
   constexpr read removal = Write == write::low_rank ? read::before : read::after;
   for (index_t at = 0; at < key_dim; at += simd::width<Acc, Arch>) {
@@ -224,7 +225,8 @@ void channel_gates_adjoint(index_t count, index_t key_dim, index_t stride, index
       if constexpr (Write != write::additive && removal == read::after) total = total + term(readers(queries));
       if constexpr (Read == read::after) total = total + own;
       for (const row_adjoint<Acc>& key : keys) total = total - term(key);
-      simd::store(d_g + row, total);
+      const vector zero(Acc(0));
+      simd::store(d_g + row, simd::select(simd::load<Arch>(a + row) == zero, zero, total));
       if constexpr (Read == read::before) total = total + own;
       if constexpr (Write != write::additive && removal == read::before) total = total + term(readers(queries));
     }

@@ -9,7 +9,7 @@
 // Dao & Gu, Transformers are SSMs, arXiv:2405.21060.
 #pragma once
 
-#include <ogive/engine/matrix.hpp>
+#include <ogive/engine/matrix_backward.hpp>
 
 #include <limits>
 
@@ -37,6 +37,16 @@ struct ssd {
   integers offsets{};  ///< packed sequences, a state each
   heads head_map = heads::consecutive;
 
+  struct gradient {
+    view<T, 4> x{};
+    view<accum, 3> dt{};
+    view<accum, 1> A{};
+    view<T, 4> B{}, C{};
+    view<accum, 2> D{};
+    view<T, 4> z{};
+    view<accum, 1> dt_bias{};
+  };
+
   static constexpr const char* name = "ssd";
   static constexpr detail::axis_letters letters{"[B, L, H, P]", "[slots, H, N, P]"};
   static constexpr decay decays = decay::scalar;
@@ -45,6 +55,7 @@ struct ssd {
   template <storage S>
   using state_of = state<S>;
   using default_state = state<accum>;
+  using default_state_gradient = state_gradient<accum>;
 
   matrix_extents extents() const noexcept {
     return {.batch = x.extent(0),
@@ -98,21 +109,10 @@ struct ssd {
   /// v = d x and g = d A, where a step of 0 decays nothing, whatever A is.
   template <class Acc>
   void load_v(const tokens& at, Acc* v, index_t stride, Acc* g, Acc* room) const noexcept {
-    constexpr index_t W = simd::width<Acc>;
-    using vector = simd::batch<Acc>;
     detail::load_tokens(x, at, v, stride);
-    constexpr Acc largest = std::numeric_limits<Acc>::max();
-    const vector a = simd::min(vector(largest), simd::max(vector(-largest), vector(static_cast<Acc>(A[at.head]))));
-    const vector bias(dt_bias.present() ? static_cast<Acc>(dt_bias[at.head]) : Acc(0));
-    const vector low(static_cast<Acc>(dt_min)), high(static_cast<Acc>(dt_max));
-    const accum* raw = dt.pointer(at.batch, at.token, at.head);
-    for (index_t i = 0; i < at.live; i += W) {
-      vector d = simd::load_strided<Acc, simd::default_arch>(raw + i * dt.stride(1), dt.stride(1), at.live - i) + bias;
-      if (dt_softplus) d = simd::softplus(d);
-      d = simd::min(high, simd::max(low, d));  // in this order NaN stays NaN
-      simd::store(room + i, d);
-      simd::store(g + i, d * a);
-    }
+    load_steps(at, room, static_cast<Acc*>(nullptr));
+    const Acc a = rate<Acc>(at.head);
+    for (index_t i = 0; i < at.live; ++i) g[i] = room[i] * a;
     detail::change_rows(v, stride, at.live, x.extent(3),
                         [&](index_t i, index_t, auto value) noexcept { return decltype(value)(room[i]) * value; });
     for (index_t i = at.live; i < at.count; ++i) g[i] = Acc(0);
@@ -122,10 +122,8 @@ struct ssd {
     const index_t p = x.extent(3), room_stride = detail::padded<Acc>(p);
     if (D.present()) {
       detail::load_rows(detail::rows_of(x, at, at.count), room, room_stride);
-      const index_t step = D.extent(1) == 1 ? 0 : D.stride(1);
       detail::change_rows(o, stride, at.count, p, [&](index_t i, index_t j, auto out) noexcept {
-        const auto skip = simd::load_strided<Acc, simd::default_arch>(D.pointer(at.head, 0) + j * step, step, p - j);
-        return simd::fma(skip, simd::load(room + i * room_stride + j), out);
+        return simd::fma(skip<Acc>(at.head, j), simd::load(room + i * room_stride + j), out);
       });
     }
     if (z.present()) {
@@ -135,6 +133,152 @@ struct ssd {
       });
     }
     detail::store_tokens(o, stride, y, at);
+  }
+
+  /// Calls f(name, field, its gradient) for all of them.
+  template <class F>
+  void for_gradients(const gradient& d, const F& f) const noexcept {
+    f("x", x, d.x), f("dt", dt, d.dt), f("A", A, d.A), f("B", B, d.B), f("C", C, d.C), f("D", D, d.D), f("z", z, d.z);
+    f("dt_bias", dt_bias, d.dt_bias);
+  }
+  bool sums_over_time(const gradient& d) const noexcept {
+    return d.A.present() || d.D.present() || d.dt_bias.present();
+  }
+  bool wants_outputs(const gradient& d) const noexcept { return d.z.present(); }
+  bool wants_decays(const gradient& d) const noexcept { return d.A.present() || d.dt.present() || d.dt_bias.present(); }
+  void clear(index_t head, const gradient& d) const noexcept {
+    if (d.A.present()) d.A[head] = 0;
+    if (d.dt_bias.present()) d.dt_bias[head] = 0;
+    for (index_t j = 0; d.D.present() && j < d.D.extent(1); ++j) d.D(head, j) = 0;
+  }
+
+  template <class Acc>
+  void adjoint_q(tokens at, Acc* panel, index_t stride, Acc* room, const gradient& d, bool accumulate) const noexcept {
+    at.live = at.count;  // padding reads too
+    detail::store_gradient(panel, stride, d.C, at, accumulate, room);
+  }
+  template <class Acc>
+  void adjoint_k(const tokens& at, Acc* panel, index_t stride, Acc* room, const gradient& d,
+                 bool accumulate) const noexcept {
+    detail::store_gradient(panel, stride, d.B, at, accumulate, room);
+  }
+  /// y = (o + D x) silu(z).
+  template <class Acc>
+  void adjoint_store(tokens at, const view<const T, 4>& d_y, const Acc* o, const Acc*, Acc* d_o, index_t stride, Acc*,
+                     Acc* room, const gradient& d, bool accumulate) const noexcept {
+    at.live = at.count;
+    detail::load_rows(detail::rows_of(d_y, at, at.count), d_o, stride);
+    if (!z.present()) return;
+    Acc* gate = room;
+    Acc* skipped = room + at.count * stride;
+    detail::load_rows(detail::rows_of(z, at, at.count), gate, stride);
+    if (D.present()) detail::load_rows(detail::rows_of(x, at, at.count), skipped, stride);
+    detail::change_rows(d_o, stride, at.count, x.extent(3), [&](index_t i, index_t j, auto dy) noexcept {
+      using vector = decltype(dy);
+      const index_t to = i * stride + j;
+      const vector z_row = simd::load(gate + to), open = simd::sigmoid(z_row);
+      if (d.z.present()) {
+        vector plain = simd::load(o + to);
+        if (D.present()) plain = simd::fma(skip<Acc>(at.head, j), simd::load(skipped + to), plain);
+        simd::store(gate + to, dy * plain * open * simd::fma(z_row, vector(Acc(1)) - open, vector(Acc(1))));
+      }
+      return dy * z_row * open;
+    });
+    detail::store_gradient(gate, stride, d.z, at, accumulate, skipped);
+  }
+  /// v = d x and g = d A, and what D x puts into the outputs.
+  template <class Acc>
+  void adjoint_v(const tokens& at, Acc* d_v, const Acc* d_o, index_t stride, const Acc* d_g, Acc* room,
+                 const gradient& d, bool accumulate) const noexcept {
+    using vector = simd::batch<Acc>;
+    constexpr index_t W = simd::width<Acc>;
+    const index_t P = x.extent(3);
+    Acc* rows = room;
+    Acc* step = room + at.count * stride;
+    Acc* slope = step + detail::padded<Acc>(at.count);
+    tokens all = at;
+    all.live = at.count;
+    detail::load_rows(detail::rows_of(x, at, at.count), rows, stride);
+    load_steps(at, step, slope);
+    if (d.D.present() && D.extent(1) > 1) {
+      for (index_t j = 0; j < P; j += W) {
+        vector sum(Acc(0));
+        for (index_t i = 0; i < at.count; ++i) {
+          sum = simd::fma(simd::load(d_o + i * stride + j), simd::load(rows + i * stride + j), sum);
+        }
+        const index_t count = std::min(W, P - j);
+        accum* to = d.D.pointer(at.head, j);
+        const vector before =
+            simd::load_strided<Acc, simd::default_arch>(static_cast<const accum*>(to), d.D.stride(1), count);
+        simd::store_strided(to, d.D.stride(1), before + sum, count);
+      }
+    } else if (d.D.present()) {
+      Acc sum = static_cast<Acc>(d.D(at.head, 0));
+      for (index_t i = 0; i < at.count; ++i) sum += dot(d_o + i * stride, rows + i * stride, stride);
+      d.D(at.head, 0) = static_cast<accum>(sum);
+    }
+    const Acc a = rate<Acc>(at.head);
+    Acc d_a(0), d_bias(0);
+    for (index_t i = 0; i < at.count; ++i) {
+      Acc raw(0);
+      if (i < at.live) {
+        raw = slope[i] * (dot(d_v + i * stride, rows + i * stride, stride) + d_g[i] * a);
+        d_a += d_g[i] * step[i];
+        d_bias += raw;
+      }
+      if (d.dt.present() && (i < at.live || !accumulate)) {
+        accum& to = d.dt(at.batch, at.token + i, at.head);
+        to = static_cast<accum>(accumulate ? static_cast<Acc>(to) + raw : raw);
+      }
+    }
+    if (d.A.present()) d.A[at.head] += static_cast<accum>(d_a);
+    if (d.dt_bias.present()) d.dt_bias[at.head] += static_cast<accum>(d_bias);
+    if (!d.x.present()) return;
+    detail::change_rows(d_v, stride, at.count, P, [&](index_t i, index_t j, auto dv) noexcept {
+      using row = decltype(dv);
+      const row written = i < at.live ? row(step[i]) * dv : row(Acc(0));
+      return D.present() ? simd::fma(skip<Acc>(at.head, j), simd::load(d_o + i * stride + j), written) : written;
+    });
+    detail::store_gradient(d_v, stride, d.x, all, accumulate, room);
+  }
+
+ private:
+  /// A, bounded, so that a step of 0 decays nothing.
+  template <class Acc>
+  Acc rate(index_t head) const noexcept {
+    constexpr Acc largest = std::numeric_limits<Acc>::max();
+    const Acc a = static_cast<Acc>(A[head]);
+    return a > largest ? largest : a < -largest ? -largest : a;
+  }
+  /// Columns of D from j on.
+  template <class Acc>
+  simd::batch<Acc> skip(index_t head, index_t j) const noexcept {
+    const index_t step = D.extent(1) == 1 ? 0 : D.stride(1);
+    return simd::load_strided<Acc, simd::default_arch>(D.pointer(head, 0) + j * step, step, x.extent(3) - j);
+  }
+  template <class Acc>
+  static Acc dot(const Acc* a, const Acc* b, index_t count) noexcept {
+    simd::batch<Acc> sum(Acc(0));
+    for (index_t j = 0; j < count; j += simd::width<Acc>) sum = simd::fma(simd::load(a + j), simd::load(b + j), sum);
+    return simd::reduce_add(sum);
+  }
+  /// d of the live tokens, 0 for padding, and its derivative by dt where there is room for it.
+  template <class Acc>
+  void load_steps(const tokens& at, Acc* step, Acc* slope) const noexcept {
+    constexpr index_t W = simd::width<Acc>;
+    using vector = simd::batch<Acc>;
+    const vector bias(dt_bias.present() ? static_cast<Acc>(dt_bias[at.head]) : Acc(0));
+    const vector low(static_cast<Acc>(dt_min)), high(static_cast<Acc>(dt_max)), zero(Acc(0));
+    const accum* raw = dt.pointer(at.batch, at.token, at.head);
+    for (index_t i = 0; i < at.live; i += W) {
+      const vector given =
+          simd::load_strided<Acc, simd::default_arch>(raw + i * dt.stride(1), dt.stride(1), at.live - i) + bias;
+      const vector d = dt_softplus ? simd::softplus(given) : given;
+      simd::store(step + i, simd::min(high, simd::max(low, d)));  // in this order NaN stays NaN
+      if (slope == nullptr) continue;
+      const vector free = dt_softplus ? simd::sigmoid(given) : vector(Acc(1));
+      simd::store(slope + i, simd::select(d < low, zero, simd::select(high < d, zero, free)));
+    }
   }
 };
 

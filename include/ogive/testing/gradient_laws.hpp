@@ -2,7 +2,7 @@
 // threads.
 //
 // A sampler that has gradients names them, `gradients`: pointers to the members of gradient<Op>, in the order of its
-// tokens and parameters.
+// tokens and parameters; smooth(op) moves arguments away from where they have no slope.
 #pragma once
 
 #include <ogive/engine/verbs.hpp>
@@ -175,6 +175,7 @@ void gradients_are_slopes(std::uint64_t seed, report& found) {
   static_assert(std::is_same_v<typename Op::scalar, double>, "differences want double");
   for_seeds(seed, 6, [&](std::uint64_t s) {
     gradient_trial<Op> x(s, 33);
+    if constexpr (requires { sampler<Op>::smooth(x.op); }) sampler<Op>::smooth(x.op);
     definition_loss<Op> loss(x);
     const double bound = 64 * std::pow(std::numeric_limits<double>::epsilon(), 0.8) * (1 + loss().size);
     std::vector<gradients_found<Op>> all;
@@ -232,6 +233,15 @@ void gradients_are_slopes(std::uint64_t seed, report& found) {
   });
 }
 
+/// How far rounding may take a gradient, beside the largest one: that of the sums of the forward and of the backward,
+/// once a token where writes depend on what was read.
+template <class Op>
+double gradient_bound(const Op& op, double most) {
+  index_t roundings = 2 * sampler<Op>::roundings(op);
+  if constexpr (requires { sampler<Op>::corrects; }) roundings *= std::max<index_t>(1, length_of(op));
+  return tolerance<accum_t<typename Op::scalar>>(roundings) * (1 + most);
+}
+
 /// Chunks change rounding alone; strides and threads nothing; gradients that are added to others are their sum; one
 /// that is not wanted is not missed.
 template <class Op>
@@ -239,8 +249,7 @@ void backward_is_one(std::uint64_t seed, report& found) {
   for_seeds(seed, 4, [&](std::uint64_t s) {
     gradient_trial<Op> x(s, 100);
     const auto dense = run_backward(x.op, x.given, x.c, {});
-    const double most = largest_gradient(x.op, dense);
-    const double bound = tolerance<accum_t<typename Op::scalar>>(sampler<Op>::roundings(x.op)) * (1 + most);
+    const double bound = gradient_bound(x.op, largest_gradient(x.op, dense));
     for (const index_t chunk : {1, 7, 16, 100}) {
       const std::string gap = gradient_gap(x.op, run_backward(x.op, x.given, x.c, {.chunk = chunk}), dense, bound);
       found.none(gap, x, "chunks of ", chunk);
@@ -298,6 +307,48 @@ void backward_is_one(std::uint64_t seed, report& found) {
   });
 }
 
+/// In a narrower type gradients are those of double on the same numbers.
+template <class Narrow, class Wide>
+void gradients_round(std::uint64_t seed, report& found) {
+  for_seeds(seed, 6, [&](std::uint64_t s) {
+    gradient_trial<Narrow> x(s, 65);
+    gradient_trial<Wide> y(s, 65);
+    const auto widen = [&](auto& to, const auto& from) {
+      using W = std::remove_const_t<typename std::remove_cvref_t<decltype(to)>::element_type>;
+      to = y.room.template copy<W>(from);
+    };
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      (widen(y.op.*std::get<I>(fields_of<Wide>()), x.op.*std::get<I>(fields_of<Narrow>())), ...);
+    }
+    (std::make_index_sequence<std::tuple_size_v<decltype(fields_of<Wide>())>>());
+    if constexpr (requires { y.op.scale; }) y.op.scale = x.op.scale;
+    if constexpr (requires { y.op.dt_max; }) y.op.dt_min = x.op.dt_min, y.op.dt_max = x.op.dt_max;
+    widen(y.given.initial, x.given.initial);
+    if constexpr (requires { y.given.z_initial; }) widen(y.given.z_initial, x.given.z_initial);
+    widen(y.c.o, x.c.o);
+    widen(y.c.st.final, x.c.st.final);
+    if constexpr (requires { y.c.st.z_final; }) widen(y.c.st.z_final, x.c.st.z_final);
+    const auto expected = run_backward(y.op, y.given, y.c, {});
+    const double most = largest_gradient(y.op, expected);
+    const double stored = unit_roundoff<typename Narrow::scalar>() * most;
+    std::vector<std::vector<double>> wide;
+    for_found(y.op, expected, [&](const auto& d) { wide.push_back(d.present() ? flatten(d) : std::vector<double>()); });
+    for (const index_t chunk : {0, 1, 16}) {
+      const auto got = run_backward(x.op, x.given, x.c, {.chunk = chunk});
+      std::size_t field = 0;
+      for_found(x.op, got, [&](const auto& d) {
+        const auto& right = wide[field++];
+        if (!d.present()) return;
+        const auto mine = flatten(d);
+        for (std::size_t i = 0; i < mine.size(); ++i) {
+          found.expect(std::fabs(mine[i] - right[i]) <= gradient_bound(x.op, most) + stored, x, "gradient ", field,
+                       " in chunks of ", chunk, ": ", mine[i], ", in double ", right[i]);
+        }
+      });
+    }
+  });
+}
+
 /// Strong gates: gradients stay finite, and in float they are those of double.
 template <class Op>
 void strong_gates_have_gradients(std::uint64_t seed, report& found) {
@@ -309,8 +360,7 @@ void strong_gates_have_gradients(std::uint64_t seed, report& found) {
       if (!d.present()) return;
       for (const double number : flatten(d)) found.expect(std::isfinite(number), x, "a gradient is ", number);
     });
-    const double bound =
-        tolerance<accum_t<typename Op::scalar>>(sampler<Op>::roundings(x.op)) * (1 + largest_gradient(x.op, got));
+    const double bound = gradient_bound(x.op, largest_gradient(x.op, got));
     for (const index_t chunk : {1, 16}) {
       found.none(gradient_gap(x.op, run_backward(x.op, x.given, x.c, {.chunk = chunk}), got, bound), x, "chunks of ",
                  chunk);
@@ -331,6 +381,12 @@ std::vector<law> gradient_laws() {
     all.push_back({"strong gates have gradients", detail::strong_gates_have_gradients<Op>});
   }
   return all;
+}
+
+/// Those of one type against those of double.
+template <class Narrow, class Wide>
+law law_of_rounded_gradients() {
+  return {"gradients are those of double, rounded", detail::gradients_round<Narrow, Wide>};
 }
 
 }  // namespace ogive::testing

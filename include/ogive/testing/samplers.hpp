@@ -159,6 +159,7 @@ class memory {
 ///   absolute(op, room)                  the operator that sums up the magnitudes of the terms of every output
 ///   roundings(op)                       how many roundings an output may go through
 ///   harden(random, op)                  extreme gates, where there are gates
+///   gradients, smooth(op)               see gradient_laws.hpp
 ///   corrects                            there if what is written depends on the state
 template <class Op>
 struct sampler;

@@ -13,6 +13,8 @@ struct sampler<ssd<T>> {
   using accum = accum_t<T>;
   static constexpr std::tuple tokens{&op::x, &op::dt, &op::B, &op::C, &op::z};
   static constexpr std::tuple parameters{&op::A, &op::D, &op::dt_bias};
+  static constexpr std::tuple gradients{&gradient<op>::x, &gradient<op>::dt, &gradient<op>::B, &gradient<op>::C,
+                                        &gradient<op>::z, &gradient<op>::A,  &gradient<op>::D, &gradient<op>::dt_bias};
 
   static op draw(rng& random, memory& room, index_t batch, index_t length) {
     constexpr index_t counts[] = {1, 2, 3, 4, 6, 9};
@@ -52,6 +54,18 @@ struct sampler<ssd<T>> {
       const_cast<accum&>(x.A(1)) = accum(0.05);
       for_each(x.dt.slice(2, 1, 1), [](const accum& d, index_t) { const_cast<accum&>(d) = accum(1); });
     }
+  }
+
+  /// Moves steps away from the limits, where they have no slope.
+  static void smooth(op& x) {
+    for_each(x.dt, [&](const accum& dt, index_t i) {
+      const accum bias = x.dt_bias.present() ? x.dt_bias[i % x.dt.extent(2)] : accum(0);
+      const auto near = [&](accum limit) {
+        const accum raw = dt + bias, d = x.dt_softplus ? reference::softplus(raw) : raw;
+        return std::fabs(d - limit) < accum(0.01);
+      };
+      while (near(x.dt_min) || near(x.dt_max)) const_cast<accum&>(dt) += accum(0.01);
+    });
   }
 
   static shape<4> output(const op& x) { return x.x.extents(); }
