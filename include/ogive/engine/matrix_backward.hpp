@@ -32,12 +32,17 @@ struct matrix_backward_problem {
   bool accumulate = false;
   index_t chunks = 0;  // of the longest sequence
 
-  /// Heads that share a key or a query head with others belong together: one task sums their gradients.
+  /// Heads that share a key or a query head with others are a unit: one task sums their gradients.
   index_t units() const noexcept {
     const matrix_extents& n = forward.n;
     return std::max<index_t>(1, std::min({n.key_heads, n.query_heads, n.heads}));
   }
-  index_t tasks() const noexcept { return units() * (adjoints.over_time ? 1 : forward.sequences); }
+  /// Units of one task, some four heads: their rows lie side by side, while the states they keep stay near.
+  index_t block() const noexcept {
+    return std::clamp<index_t>(4 * units() / std::max<index_t>(forward.n.heads, 1), 1, units());
+  }
+  index_t blocks() const noexcept { return (units() + block() - 1) / block(); }
+  index_t tasks() const noexcept { return blocks() * (adjoints.over_time ? 1 : forward.sequences); }
 };
 
 /// A worker's panels beside those of the forward.
@@ -58,11 +63,12 @@ struct matrix_backward_scratch {
   Acc* compared;  // V − R
   Acc* scaled;
   Acc* weights;
-  Acc* removal;   // X
-  Acc* d_scores;  // of every reader and key
-  Acc* d_x;       // of every reader
-  Acc* d_y;       // of every key
-  Acc* sum_q;     // over the heads that share them
+  Acc* removal;     // X
+  Acc* d_scores;    // of every reader and key
+  Acc* sum_scores;  // of the heads of a group
+  Acc* d_x;         // of every reader
+  Acc* d_y;         // of every key
+  Acc* sum_q;       // over the heads that share them
   Acc* sum_k;
   Acc* sum_a;
   Acc* sum_b;
@@ -77,7 +83,7 @@ struct matrix_backward_scratch {
     const matrix_plan& plan = f.plan;
     const auto [decays, writes, reads] = f.policies;
     const bool removes = writes != write::additive, low_rank = writes == write::low_rank;
-    const index_t heads = f.n.heads / p.units(), state = f.n.key_dim * plan.state_rows;
+    const index_t heads = f.n.heads / p.units() * p.block(), state = f.n.key_dim * plan.state_rows;
     const index_t tokens = tile_rows<Acc>(plan.chunk), score = tokens * padded<Acc>(plan.chunk);
     const index_t keys = tokens * plan.k_stride, values = tokens * plan.v_stride, R = plan.queries;
     const index_t kinds = low_rank ? 2 : 1, readers = R + (removes ? 1 : 0);
@@ -100,18 +106,35 @@ struct matrix_backward_scratch {
     s.weights = memory.take<Acc>(decays == decay::scalar ? score : 0);
     s.removal = memory.take<Acc>(decays == decay::scalar && removes ? score : 0);
     s.d_scores = memory.take<Acc>(readers * kinds * score);
+    s.sum_scores = memory.take<Acc>(decays == decay::per_key ? 0 : readers * kinds * score);
     s.d_x = memory.take<Acc>(readers * keys);
     s.d_y = memory.take<Acc>(kinds * keys);
     s.sum_q = memory.take<Acc>(R * keys);
     s.sum_k = memory.take<Acc>(keys);
     s.sum_a = memory.take<Acc>(low_rank ? keys : 0);
     s.sum_b = memory.take<Acc>(low_rank ? keys : 0);
-    s.boundary = memory.take<Acc>(plan.k_stride);
+    s.boundary = memory.take<Acc>(std::max(plan.k_stride, padded<Acc>(plan.chunk)));
     s.d_gates = memory.take<Acc>(decays == decay::per_key ? keys : tokens);
     s.d_beta = memory.take<Acc>(f.hooks.beta_per_value ? values : tokens);
     s.d_u = memory.take<Acc>(plan.k_stride);
     if (decays == decay::per_key) s.channels = channel_room<Acc>::carve(plan.chunk, kinds, plan.k_stride, memory);
     return s;
+  }
+};
+
+/// C = the decayed state before + Σ: a state written beside the one it follows.
+template <class Acc, class Arch, decay Decay>
+struct carried_on {
+  Acc whole;
+  const Acc* per_key;
+  const Acc* before;
+  index_t stride;
+  static constexpr bool reads = false;
+  template <class V>
+  OGIVE_INLINE V operator()(index_t i, index_t j, V sum, V) const noexcept {
+    const V prior = simd::load<Arch>(before + i * stride + j);
+    if constexpr (Decay == decay::none) return prior + sum;
+    return simd::fma(V(Decay == decay::scalar ? whole : per_key[i]), prior, sum);
   }
 };
 
@@ -144,7 +167,7 @@ OGIVE_NOINLINE void substitute_upwards(index_t count, index_t value_dim, const A
   }
 }
 
-/// One task: a sequence, or all of them where gradients are sums over sequences, and the heads of a unit.
+/// One task: a sequence, or all of them where gradients are sums over sequences, and the heads of some units.
 template <class Acc, class Arch, decay Decay, write Write, read Read>
 class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
   using panels = matrix_panels<Acc, Arch, Decay, Write, Read>;
@@ -160,26 +183,31 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
  public:
   OGIVE_NOINLINE static void run(const matrix_backward_problem<Acc>& p, index_t task, arena memory) noexcept {
     const auto forward = matrix_scratch<Acc>::carve(p.forward, memory);
-    matrix_backward_task(p, forward, matrix_backward_scratch<Acc>::carve(p, memory)).unit(task);
+    matrix_backward_task(p, forward, matrix_backward_scratch<Acc>::carve(p, memory)).block(task);
   }
 
  private:
   matrix_backward_task(const matrix_backward_problem<Acc>& p, const matrix_scratch<Acc>& forward,
                        const matrix_backward_scratch<Acc>& s) noexcept
-      : panels(p.forward, forward), all_(p), adjoint_(p.adjoints), b_(s) {}
+      : panels(p.forward, forward), all_(p), adjoint_(p.adjoints), b_(s) {
+    this->kept_decays_ = s.channels.a;
+  }
 
-  void unit(index_t task) noexcept {
-    unit_ = task % all_.units();
+  void block(index_t task) noexcept {
+    const index_t blocks = all_.blocks();
+    first_ = task % blocks * all_.block();
+    units_ = std::min(all_.block(), all_.units() - first_);
     groups_ = plan_.groups / all_.units();
-    heads_ = groups_ * plan_.members;
-    if (!adjoint_.over_time) return sequence(task / all_.units());
+    heads_ = units_ * groups_ * plan_.members;
+    if (!adjoint_.over_time) return sequence(task / blocks);
     for (index_t n = 0; n < heads_ && !all_.accumulate; ++n) adjoint_.clear(adjoint_.op, head(n));
     for (index_t s = 0; s < p_.sequences; ++s) sequence(s);
   }
 
-  /// Head n of the unit belongs to its group n / members.
+  /// The heads of the task are taken unit by unit, group by group: head n belongs to group n / members.
   index_t group(index_t i) const noexcept {
-    return p_.head_map == heads::consecutive ? unit_ * groups_ + i : unit_ + i * all_.units();
+    const index_t unit = first_ + i / groups_, own = i % groups_;
+    return p_.head_map == heads::consecutive ? unit * groups_ + own : unit + own * all_.units();
   }
   index_t head(index_t n) const noexcept {
     const index_t g = group(n / plan_.members), member = n % plan_.members;
@@ -224,6 +252,29 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     }
   }
 
+  /// The rows that head n will want in another chunk: those after `at`.
+  lines_ahead rows_near(tokens at, index_t n, bool backwards) const noexcept {
+    lines_ahead lines;
+    const auto add = [&](operand which, index_t wanted) noexcept {
+      at.head = wanted;
+      p_.hooks.ahead(p_.hooks.op, which, at, lines);
+    };
+    const index_t g = group(n / plan_.members);
+    add(operand::value, head(n));
+    if (n % plan_.members == 0) add(operand::key, shared(p_.n.key_heads, g));
+    for (index_t r = 0; r < plan_.queries && backwards; ++r) {
+      if (n % plan_.members == 0) add(operand::query, query_head(r, g));
+      at.head = output_head(n, r);
+      adjoint_.ahead(adjoint_.op, at, lines);
+    }
+    return lines;
+  }
+  /// A finish that asks for them on its way.
+  template <class Finish>
+  asking_ahead<Finish> asking(const Finish& finish) noexcept {
+    return {finish, &ahead_};
+  }
+
   tokens tokens_of(index_t chunk) const noexcept { return this->chunk_at(span_, chunk * plan_.chunk); }
 
   /// The state before the next chunk.
@@ -233,23 +284,68 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     this->reading_ = false;
     for (index_t n = 0; n < heads_; ++n) {
       if (n % plan_.members == 0) load_group(at, group(n / plan_.members));
+      c.ahead = rows_near(at, n, false);
       at.head = head(n);
-      load_head(c, at);
       c.fresh = number == 0 && !given_;
       c.state = state(number, n);
+      if constexpr (Write == write::additive && Decay == decay::per_key) {
+        p_.hooks.load_v(p_.hooks.op, at, c.v, c.v_stride, c.decays.a, s_.room);
+        p_.hooks.load_gates(p_.hooks.op, at, s_.channels.a, c.k_stride);
+        measure_channels<Acc, Arch>(at.count, c.key_dim, c.k_stride, s_.channels);
+        decay_keys(c);
+      } else {
+        load_head(c, at);
+      }
       if constexpr (Write == write::delta) correct_values<Acc, Arch>(c, compare_values<Acc, Arch, Decay>(c));
       if constexpr (Write == write::low_rank) recall_removals<Acc, Arch>(c);
-      c.state = state(number + 1, n);
-      if (!c.fresh) std::copy_n(state(number, n), p_.n.key_dim * plan_.state_rows, c.state);
       if constexpr (Write == write::additive) {
         if (p_.normalise) {
           std::copy_n(z(number, n), plan_.k_stride, z(number + 1, n));
           write_normaliser<Acc, Arch, Decay>(c, z(number + 1, n));
         }
       }
-      write_chunk<Acc, Arch, Decay, Write>(c);
+      c.state = state(number + 1, n);
+      write_next(c, state(number, n));
     }
     this->reading_ = true;
+  }
+
+  /// k̂ where no scores are wanted.
+  void decay_keys(const chunk<Acc>& c) noexcept {
+    for (index_t at = 0; at < c.key_dim; at += W) {
+      vector to_end(Acc(1));
+      for (index_t j = c.tokens; j-- > 0;) {
+        const index_t row = j * c.k_stride + at;
+        simd::store(d_key(0) + row, to_end * simd::load<Arch>(c.k + row));
+        to_end = to_end * simd::load<Arch>(s_.channels.a + row);
+      }
+    }
+  }
+
+  /// S of the next chunk from the one before this chunk; both are kept.
+  void write_next(chunk<Acc>& c, const Acc* before) noexcept {
+    if constexpr (Decay == decay::scalar) {
+      change_rows(c.v, c.v_stride, c.tokens, c.value_dim,
+                  [&](index_t i, index_t, auto v) noexcept { return decltype(v)(c.decays.to_end[i]) * v; });
+    }
+    const panel<Acc> S{c.state, c.state_stride};
+    const auto to_state = [&](const Acc* rows, const Acc* turned, const Acc* values, auto finish) noexcept {
+      const asking_ahead<decltype(finish)> draining{finish, &c.ahead};
+      const panel<const Acc> V{values, c.v_stride};
+      if constexpr (Decay == decay::per_key && removes) {
+        linalg::gemm_ab<Arch>(c.key_dim, c.value_dim, c.tokens, panel<const Acc>{turned, c.turned_stride}, V, S,
+                              draining);
+      } else {
+        linalg::gemm_atb<Arch>(c.key_dim, c.value_dim, c.tokens, panel<const Acc>{rows, c.k_stride}, V, S, draining);
+      }
+    };
+    const Acc* rows = Decay == decay::per_key && !removes ? d_key(0) : c.k;
+    if (c.fresh) {
+      to_state(rows, c.turned_k, c.v, linalg::overwrite{});
+    } else {
+      to_state(rows, c.turned_k, c.v, carried_on<Acc, Arch, Decay>{c.decays.whole, c.whole, before, c.state_stride});
+    }
+    if constexpr (Write == write::low_rank) to_state(c.b, c.turned_b, c.w, linalg::add{});
   }
 
   /// Gradients of a chunk's tokens, and the cotangent of the state before it.
@@ -258,31 +354,39 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     const index_t panel_rows = at.count * plan_.k_stride;
     const bool own_keys = p_.n.key_heads == plan_.groups;
     const bool own_queries = plan_.queries > 1 || p_.n.query_heads == plan_.groups;
-    for (index_t i = 0; i < groups_; ++i) {
+    for (index_t i = 0; i < units_ * groups_; ++i) {
       const index_t g = group(i);
+      const bool first = i % groups_ == 0, last = i % groups_ == groups_ - 1;
+      single_ = groups_ * plan_.members == 1;
       load_group(at, g);
-      if (i == 0 || own_keys) {
+      if ((first || own_keys) && !single_) {
         std::fill_n(b_.sum_k, panel_rows, Acc(0));
         if constexpr (Write == write::low_rank) {
           std::fill_n(b_.sum_a, panel_rows, Acc(0));
           std::fill_n(b_.sum_b, panel_rows, Acc(0));
         }
       }
-      if (i == 0 || own_queries) {
+      if ((first || own_queries) && !single_) {
         for (index_t r = 0; r < plan_.queries; ++r) std::fill_n(b_.sum_q + r * query_panel(), panel_rows, Acc(0));
       }
+      if (Decay != decay::per_key && !single_) {
+        std::fill_n(b_.sum_scores, (plan_.queries + (removes ? 1 : 0)) * keys * score_panel(), Acc(0));
+      }
       for (index_t m = 0; m < plan_.members; ++m) retreat_head(at, number, i * plan_.members + m);
-      if (i + 1 == groups_ || own_keys) {
+      if (Decay != decay::per_key && !single_) group_scores(panels_of(at.count));
+      if (last || own_keys) {
         at.head = shared(p_.n.key_heads, g);
         if constexpr (Write == write::low_rank) {
-          adjoint_.load_removal(adjoint_.op, at, b_.sum_a, b_.sum_b, plan_.k_stride, b_.room);
+          adjoint_.load_removal(adjoint_.op, at, single_ ? d_reader(plan_.queries) : b_.sum_a,
+                                single_ ? d_key(1) : b_.sum_b, plan_.k_stride, b_.room);
         }
-        adjoint_.load_k(adjoint_.op, at, b_.sum_k, plan_.k_stride, b_.room);
+        adjoint_.load_k(adjoint_.op, at, single_ ? d_key(0) : b_.sum_k, plan_.k_stride, b_.room);
       }
-      if (i + 1 == groups_ || own_queries) {
+      if (last || own_queries) {
         for (index_t r = 0; r < plan_.queries; ++r) {
           at.head = query_head(r, g);
-          adjoint_.load_q(adjoint_.op, at, b_.sum_q + r * query_panel(), plan_.k_stride, b_.room);
+          adjoint_.load_q(adjoint_.op, at, single_ ? d_reader(r) : b_.sum_q + r * query_panel(), plan_.k_stride,
+                          b_.room);
         }
       }
     }
@@ -291,6 +395,13 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
 
   void retreat_head(tokens at, index_t number, index_t n) noexcept {
     const index_t count = at.count, R = plan_.queries;
+    ahead_ = {};
+    if (number > 0) {
+      tokens before = at;
+      before.token -= 2 * plan_.chunk;
+      before.count = plan_.chunk;
+      ahead_ = rows_near(before, n, true);
+    }
     at.head = head(n);
     chunk<Acc> c = panels_of(count);
     load_head(c, at);
@@ -313,13 +424,12 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     if constexpr (Write == write::additive && Decay == decay::none) {
       if (p_.normalise) normaliser_cotangents(c, number, n);
     }
-    Acc boundary = decay_of_state(c, n);
+    const Acc boundary = decay_of_state(c, n);
     move_state(c, n, Y);
     score_cotangents(c, Y);
-    if constexpr (Decay == decay::scalar) {
-      boundary = scalar_scores(c, boundary);
-    } else if constexpr (Decay == decay::per_key) {
-      channel_scores_back(at, c);
+    if constexpr (Decay == decay::scalar) scalar_scores(c, boundary);
+    if constexpr (Decay == decay::per_key) {
+      channel_scores_back(c);
     } else {
       plain_scores(c);
     }
@@ -330,8 +440,9 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
       if (adjoint_.decays) adjoint_.load_gates(adjoint_.op, at, b_.d_gates, d_key(0), plan_.k_stride, b_.room);
     }
 
+    if constexpr (Write == write::delta) add_rows(count, d_reader(R), single_ ? d_key(0) : b_.sum_k);
+    if (single_) return;
     for (index_t r = 0; r < R; ++r) add_rows(count, d_reader(r), b_.sum_q + r * query_panel());
-    if constexpr (Write == write::delta) add_rows(count, d_reader(R), b_.sum_k);
     if constexpr (Write == write::low_rank) {
       add_rows(count, d_reader(R), b_.sum_a);
       add_rows(count, d_key(1), b_.sum_b);
@@ -388,12 +499,14 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
       if (resting_) return zero_rows(to, c.v_stride, c.tokens, c.value_dim);
       const panel<Acc> out{to, c.v_stride};
       if constexpr (Decay == decay::per_key) {
-        linalg::gemm_atb<Arch>(c.tokens, c.value_dim, c.key_dim, panel<const Acc>{turned, c.turned_stride}, dS, out);
+        linalg::gemm_atb<Arch>(c.tokens, c.value_dim, c.key_dim, panel<const Acc>{turned, c.turned_stride}, dS, out,
+                               asking(linalg::overwrite{}));
       } else if constexpr (Decay == decay::scalar) {
         linalg::gemm_ab<Arch>(c.tokens, c.value_dim, c.key_dim, panel<const Acc>{rows, c.k_stride}, dS, out,
-                              linalg::scale_rows<Acc>{c.decays.to_end});
+                              asking(linalg::scale_rows<Acc>{c.decays.to_end}));
       } else {
-        linalg::gemm_ab<Arch>(c.tokens, c.value_dim, c.key_dim, panel<const Acc>{rows, c.k_stride}, dS, out);
+        linalg::gemm_ab<Arch>(c.tokens, c.value_dim, c.key_dim, panel<const Acc>{rows, c.k_stride}, dS, out,
+                              asking(linalg::overwrite{}));
       }
     };
     const auto from_outputs = [&](const Acc* scores, index_t r, Acc* to) noexcept {
@@ -455,9 +568,9 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
       zero_rows(to + c.key_dim, c.k_stride, c.tokens, c.k_stride - c.key_dim);
       if constexpr (Decay == decay::scalar) {
         linalg::gemm_ab<Arch>(c.tokens, c.key_dim, p_.n.value_dim, from, S, out,
-                              linalg::scale_rows<Acc>{c.decays.from_start});
+                              asking(linalg::scale_rows<Acc>{c.decays.from_start}));
       } else {
-        linalg::gemm_ab<Arch>(c.tokens, c.key_dim, p_.n.value_dim, from, S, out);
+        linalg::gemm_ab<Arch>(c.tokens, c.key_dim, p_.n.value_dim, from, S, out, asking(linalg::overwrite{}));
       }
     };
     for (index_t r = 0; r < plan_.queries; ++r) read(d_output(r), d_reader(r));
@@ -478,9 +591,9 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
       zero_rows(to + c.key_dim, c.k_stride, c.tokens, c.k_stride - c.key_dim);
       if constexpr (Decay == decay::scalar) {
         linalg::gemm_ab<Arch>(c.tokens, c.key_dim, p_.n.value_dim, from, dS, out,
-                              linalg::scale_rows<Acc>{c.decays.to_end});
+                              asking(linalg::scale_rows<Acc>{c.decays.to_end}));
       } else {
-        linalg::gemm_ab<Arch>(c.tokens, c.key_dim, p_.n.value_dim, from, dS, out);
+        linalg::gemm_ab<Arch>(c.tokens, c.key_dim, p_.n.value_dim, from, dS, out, asking(linalg::overwrite{}));
       }
     };
     written(c.v, d_key(0));
@@ -541,7 +654,7 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
       }
       const auto product = [&](auto finish) noexcept {
         linalg::gemm_atb<Arch>(c.key_dim, c.value_dim, c.tokens, panel<const Acc>{rows, c.k_stride},
-                               panel<const Acc>{cotangents, c.v_stride}, dS, finish);
+                               panel<const Acc>{cotangents, c.v_stride}, dS, asking(finish));
       };
       if (!first || (Decay == decay::none && !resting_)) {
         product(linalg::add{});
@@ -585,14 +698,17 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     return s_.q + r * query_panel();
   }
 
-  /// dx += D y and dy += Dᵀ x, where no decay, or a scalar one in D, is between them.
-  void plain_scores(const chunk<Acc>& c) noexcept {
+  /// dx += D y and dy += Dᵀ x, where no decay, or a scalar one in D, is between them. Heads that share q and k add
+  /// their D first: the products are made once for all of them.
+  template <class DX, class DY>
+  void score_products(const chunk<Acc>& c, const Acc* scores, const DX& d_x_of, const DY& d_y_of) noexcept {
     for (int key = 0; key < keys; ++key) {
       const panel<const Acc> y{key_rows(key), c.k_stride};
-      const panel<Acc> d_y{d_key(key), c.k_stride};
+      const panel<Acc> d_y{d_y_of(key), c.k_stride};
       for (index_t r = 0; r < plan_.queries + (removes ? 1 : 0); ++r) {
-        const panel<const Acc> D{d_score(r, key), c.score_stride}, x{reader_rows(r), c.k_stride};
-        const panel<Acc> d_x{d_reader(r), c.k_stride};
+        const panel<const Acc> D{scores + (r * keys + key) * score_panel(), c.score_stride};
+        const panel<const Acc> x{reader_rows(r), c.k_stride};
+        const panel<Acc> d_x{d_x_of(r), c.k_stride};
         if (r == plan_.queries) {
           linalg::gemm_strict_tril<Arch>(c.tokens, c.key_dim, D, y, d_x, linalg::add{});
           linalg::gemm_strict_tril_turned<Arch>(c.tokens, c.key_dim, D, x, d_y, linalg::add{});
@@ -603,6 +719,32 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
       }
     }
   }
+  void plain_scores(const chunk<Acc>& c) noexcept {
+    if (single_) {
+      score_products(
+          c, b_.d_scores, [&](index_t r) noexcept { return d_reader(r); },
+          [&](int key) noexcept { return d_key(key); });
+      return;
+    }
+    for (index_t n = 0; n < (plan_.queries + (removes ? 1 : 0)) * keys; ++n) {
+      for (index_t i = 0; i < c.tokens; ++i) {
+        for (index_t j = 0; j <= i; j += W) {
+          const index_t at = n * score_panel() + i * c.score_stride + j;
+          simd::store(b_.sum_scores + at, simd::load<Arch>(b_.sum_scores + at) + simd::load<Arch>(b_.d_scores + at));
+        }
+      }
+    }
+  }
+  /// The products of a group's heads.
+  void group_scores(const chunk<Acc>& c) noexcept {
+    score_products(
+        c, b_.sum_scores,
+        [&](index_t r) noexcept {
+          if (r == plan_.queries) return Write == write::delta ? b_.sum_k : b_.sum_a;
+          return b_.sum_q + r * query_panel();
+        },
+        [&](int key) noexcept { return key == 0 ? b_.sum_k : b_.sum_b; });
+  }
 
   Acc dot(const Acc* x, const Acc* y) const noexcept {
     vector sum(Acc(0));
@@ -611,26 +753,41 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     return simd::reduce_add(sum);
   }
 
-  Acc scalar_scores(const chunk<Acc>& c, Acc total) noexcept {
-    for (index_t r = 0; r < plan_.queries + (removes ? 1 : 0); ++r) {
+  /// Gradients by scalar decays: what tokens read and write across each of them, from the state and from each other,
+  /// where x_i·dx_i and y_j·dy_j are rows and columns of D ∘ P.
+  void scalar_scores(const chunk<Acc>& c, Acc total) noexcept {
+    const index_t readers = plan_.queries + (removes ? 1 : 0);
+    for (index_t r = 0; r < readers; ++r) {
       decay_scores<Acc, Arch>(c.tokens, d_score(r, 0), c.decays.a, d_score(r, 0), c.score_stride);
     }
-    for (index_t j = 0; j < c.tokens; ++j) total += dot(s_.k + j * c.k_stride, d_key(0) + j * c.k_stride);
-    plain_scores(c);
-    for (index_t m = c.tokens; m-- > 0 && adjoint_.decays;) {
-      for (index_t r = 0; r < plan_.queries + (removes ? 1 : 0); ++r) {
-        total += dot(reader_rows(r) + m * c.k_stride, d_reader(r) + m * c.k_stride);
+    if (!adjoint_.decays) return;
+    Acc* d_row = b_.d_gates;
+    Acc* d_column = b_.boundary;
+    for (index_t i = 0; i < c.tokens; ++i) d_row[i] = Acc(0);
+    for (index_t j = 0; j < c.score_stride; j += W) simd::store(d_column + j, vector(Acc(0)));
+    for (index_t r = 0; r < readers; ++r) {
+      const Acc* P = r == plan_.queries ? s_.removal_scores : s_.scores + r * score_panel();
+      for (index_t i = 0; i < c.tokens; ++i) {
+        const index_t seen = r == plan_.queries ? i : i + 1, row = i * c.score_stride;
+        vector sum(Acc(0));
+        for (index_t j = 0; j < seen; j += W) {
+          const index_t count = std::min(W, seen - j);
+          const vector term = simd::load<Arch>(d_score(r, 0) + row + j, count) * simd::load<Arch>(P + row + j, count);
+          sum = sum + term;
+          simd::store(d_column + j, simd::load<Arch>(d_column + j) + term);
+        }
+        d_row[i] += simd::reduce_add(sum);
       }
-      total -= dot(s_.k + m * c.k_stride, d_key(0) + m * c.k_stride);
+    }
+    for (index_t j = 0; j < c.tokens; ++j) total += dot(s_.k + j * c.k_stride, d_key(0) + j * c.k_stride);
+    for (index_t m = c.tokens; m-- > 0;) {
+      for (index_t r = 0; r < readers; ++r) total += dot(reader_rows(r) + m * c.k_stride, d_reader(r) + m * c.k_stride);
+      total += d_row[m] - d_column[m] - dot(s_.k + m * c.k_stride, d_key(0) + m * c.k_stride);
       b_.d_gates[m] = c.decays.a[m] == Acc(0) ? Acc(0) : total;
     }
-    return total;
   }
 
-  void channel_scores_back(const tokens& at, const chunk<Acc>& c) noexcept {
-    p_.hooks.load_gates(p_.hooks.op, at, b_.channels.a, c.k_stride);
-    change_rows(b_.channels.a, c.k_stride, c.tokens, c.key_dim,
-                [](index_t, index_t, auto g) noexcept { return simd::exp(g); });
+  void channel_scores_back(const chunk<Acc>& c) noexcept {
     row_adjoint<Acc> written[keys];
     for (int key = 0; key < keys; ++key) written[key] = {key_rows(key), d_key(key)};
     const auto readers = [&](index_t r) noexcept -> row_adjoint<Acc> { return {reader_rows(r), d_reader(r)}; };
@@ -667,9 +824,12 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
   matrix_backward_scratch<Acc> b_;
   typename panels::span_of_tokens span_{};
   index_t sequence_ = 0;
-  index_t unit_ = 0;
-  index_t groups_ = 1;
-  index_t heads_ = 1;
+  index_t first_ = 0;  // unit
+  index_t units_ = 1;
+  index_t groups_ = 1;  // of a unit
+  index_t heads_ = 1;   // of the task
+  lines_ahead ahead_;
+  bool single_ = false;   // no head shares q or k with another
   bool given_ = false;    // there is an initial state
   bool resting_ = false;  // the cotangent of the state is still zero
 };
@@ -693,6 +853,10 @@ struct matrix_backward_binding {
         .outputs = op->wants_outputs(*d),
         .over_time = op->sums_over_time(*d),
         .decays = op->wants_decays(*d),
+        .ahead =
+            [](const void* bound, const tokens& at, lines_ahead& lines) noexcept {
+              if (self(bound).outputs->present()) lines.add(ahead_of(*self(bound).outputs, at));
+            },
         .clear = [](const void* bound, index_t head) noexcept { self(bound).op->clear(head, *self(bound).d); },
         .store =
             [](const void* bound, const tokens& at, const Acc* o, const Acc* denominator, Acc* panel, index_t stride,
@@ -781,9 +945,10 @@ void add_state(const void* state, index_t sequence, index_t head, const Acc* S, 
   }
 }
 
-/// Tokens per chunk: twice those of the forward, since five products with the state stand beside the scores.
-inline options backward_options(options how) noexcept {
-  if (how.chunk == 0) how.chunk = 64;
+/// Tokens per chunk: the scores of all heads weigh little beside five products and more with the state, but under
+/// decays per key channel they cost as much per pair as a product (64 tokens: GLA 10 %, RWKV-7 20 % slower).
+inline options backward_options(const matrix_policies& policies, options how) noexcept {
+  if (how.chunk == 0) how.chunk = policies.decays == decay::per_key ? 32 : 64;
   how.form = form::chunked;
   return how;
 }
@@ -793,7 +958,7 @@ matrix_backward_problem<Acc> describe_backward(const matrix_binding<Op>& bound,
                                                const matrix_backward_binding<Op>& gradients, const State& st,
                                                const Cotangents& cotangents, const options& how) noexcept {
   matrix_backward_problem<Acc> p{};
-  p.forward = describe<Acc>(bound, st, form::chunked, false, backward_options(how));
+  p.forward = describe<Acc>(bound, st, form::chunked, false, backward_options(policies_of<Op>, how));
   p.forward.plan.block = 0;  // states have a place of their own
   if constexpr (requires { bound.op->normalise; }) {
     p.forward.normalise = bound.op->normalise || cotangents.z_initial.present() || cotangents.z_final.present();

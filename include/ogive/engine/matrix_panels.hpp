@@ -252,7 +252,7 @@ class matrix_panels {
       if constexpr (plain) score(at.count, s_.removal, s_.b, s_.a_b);
     }
     if constexpr (Write == write::delta && plain) score(at.count, s_.k, s_.k, s_.removal_scores);
-    for (index_t r = 0; r < (plain && !reading_ ? 0 : plan_.queries); ++r) {
+    for (index_t r = 0; r < (reading_ ? plan_.queries : 0); ++r) {
       at.head = query_head(r, g);
       Acc* q = s_.q + r * query_panel();
       p_.hooks.load_q(p_.hooks.op, at, q, plan_.k_stride, s_.room);
@@ -264,9 +264,10 @@ class matrix_panels {
   /// The scores of one head under its decays per key channel.
   void score_channels(const tokens& at, lines_ahead& ahead) noexcept {
     constexpr int keys = Write == write::low_rank ? 2 : 1;
-    const index_t K = p_.n.key_dim, R = plan_.queries, turned = plan_.template turned<Acc>();
+    const index_t K = p_.n.key_dim, R = reading_ ? plan_.queries : 0, turned = plan_.template turned<Acc>();
     p_.hooks.load_gates(p_.hooks.op, at, s_.channels.a, plan_.k_stride);
     measure_channels<Acc, Arch>(at.count, K, plan_.k_stride, s_.channels);
+    if (kept_decays_ != nullptr) std::copy_n(s_.channels.a, at.count * plan_.k_stride, kept_decays_);
     written_keys<Acc> written[keys];
     const auto turn = [&](int n, const Acc* rows, Acc* to) noexcept {
       linalg::transpose<Arch>(at.count, K, linalg::panel<const Acc>{rows, plan_.k_stride}, linalg::panel<Acc>{to, turned});
@@ -349,7 +350,8 @@ class matrix_panels {
   const matrix_problem<Acc>& p_;
   const matrix_plan& plan_;
   matrix_scratch<Acc> s_;
-  bool reading_ = true;  // there are outputs
+  bool reading_ = true;          // there are outputs; where writes only add, scores per key channel want them
+  Acc* kept_decays_ = nullptr;  // exp(g) per key channel, for whom wants it later
 };
 
 }  // namespace detail

@@ -73,6 +73,7 @@ struct matrix_adjoints {
   bool outputs;
   bool over_time;
   bool decays;  // wanted
+  void (*ahead)(const void* op, const tokens& at, detail::lines_ahead& lines) noexcept;  // of the cotangents of o
   void (*clear)(const void* op, index_t head) noexcept;
   void (*store)(const void* op, const tokens& at, const Acc* o, const Acc* denominator, Acc* d_o, index_t stride,
                 Acc* d_denominator, Acc* room) noexcept;

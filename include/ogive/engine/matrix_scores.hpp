@@ -181,7 +181,11 @@ void channel_scores(index_t count, index_t key_dim, channel_decays<Acc>& d, inde
     const index_t rows = std::min(W, count - first);
     for (int n = 0; n < Keys; ++n) {
       index_t done = 0;
-      if constexpr (removes) {
+      if (removes && queries == 0) {
+        const Acc* const x[] = {readers(0).x};
+        Acc* const to[] = {scores(0, n)};
+        tile_scores<Acc, Arch, removal, removal, 1>(first, rows, key_dim, d.a, x, keys[n], to, stride, ahead);
+      } else if constexpr (removes) {
         const Acc* const x[] = {readers(0).x, readers(queries).x};
         Acc* const to[] = {scores(0, n), scores(queries, n)};
         tile_scores<Acc, Arch, Read, removal, 2>(first, rows, key_dim, d.a, x, keys[n], to, stride, ahead);

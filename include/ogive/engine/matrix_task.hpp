@@ -22,7 +22,7 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
 
  private:
   matrix_task(const matrix_problem<Acc>& p, const matrix_scratch<Acc>& s, index_t task) noexcept : panels(p, s) {
-    this->reading_ = p.outputs;
+    this->reading_ = p.outputs || (Decay == decay::per_key && Write == write::additive);
     sequence_ = task / plan_.blocks;
     first_ = std::min(task % plan_.blocks * plan_.block, p.n.heads);
     count_ = std::min(plan_.block, p.n.heads - first_);

@@ -210,7 +210,8 @@ void store_gradient(Acc* panel, index_t stride, const view<T, 4>& x, const token
                   [&](index_t, index_t j, auto d) noexcept { return d + simd::load(room + j); });
     }
   }
-  store_rows(static_cast<const Acc*>(panel), stride, rows_of(x, at, accumulate ? at.live : at.count));
+  store_rows(static_cast<const Acc*>(panel), stride, rows_of(x, at, accumulate ? at.live : at.count),
+             !accumulate && past_caches<Acc>(x));
 }
 
 /// x ← x + the sum of the live rows of the panel.
