@@ -297,7 +297,7 @@ TEST_CASE("adjoints of learned maps, whatever the layout and type of the weights
   const auto shrink = [&](double by) {
     for (float& weight : rowwise.flat()) weight /= static_cast<float>(by);
   };
-  shrink(widest_row(W));
+  shrink(2 * widest_row(W));
   const double largest = f.widest_row() * widest_row(W) + testing::max_abs(b);
   const double error = testing::tolerance<float>(f.d + 1, largest);
   const maps::hedgehog_softmax<float> normalised{W, b};
@@ -352,13 +352,17 @@ TEST_CASE("adjoints of random features") {
   check("fourier", maps::random_fourier<float>{.W = W}, f, {projected, 2 * norm * all});
   check("fourier, smoothed", maps::random_fourier<float>{.W = W, .temperature = 0.3, .smoothing = 0.5}, f,
         {projected, 2 * norm * all});
-  double shortest = length;
-  for (index_t r = 0; r < rows; ++r) shortest = std::min(shortest, testing::norm(f.x[r]));
+  // Rows of length one at least: the direction of a short one turns faster than differences follow.
+  for (index_t r = 0; r < rows; ++r) {
+    const double size = testing::norm(f.x[r]);
+    for (index_t i = 0; i < f.d; ++i) f.x(r, i) /= static_cast<float>(std::min(size, 1.0));
+  }
   check("rfa of directions", maps::random_features<float>{.W = W, .normalised = true}, f,
-        {projected + 2 * rounding(f.d + 4), 4 * norm * all / shortest});
+        {projected + 2 * rounding(f.d + 4), 4 * norm * all});
 
   // Rows of length one at most, so that no exponential leaves the range of float.
-  for (float& number : f.memory.flat()) number /= static_cast<float>(length);
+  const double longest = f.widest_row();
+  for (float& number : f.memory.flat()) number /= static_cast<float>(longest);
   const double short_error = 2 * testing::tolerance<float>(f.d + 4, 1 + widest_row(W)) + few() + sum;
   const double slope = 2 * all + std::sqrt(2.0 * static_cast<double>(M));
   const maps::random_features<float> rfa{.W = W};
@@ -389,7 +393,8 @@ TEST_CASE("FAVOR+: a query's stabiliser is a constant of the adjoint, wherever x
     const auto by_key = pulled<double>(key, x, d_y.all(), {.which = side::key});
     const double exponents = 1 + s * testing::norm(x) * (3 * widest_row(orthogonal) + s * testing::norm(x));
     CHECK(testing::compare(by_query.all(), by_key.all(), testing::tolerance<double>(4 * f.d, exponents)));
-    for (const float number : pulled<float>(query, x, d_y.all(), {}).flat()) CHECK(std::isfinite(number));
+    const auto narrow = pulled<float>(query, x, d_y.all(), {});
+    for (const float number : narrow.flat()) CHECK(std::isfinite(number));
   }
 }
 
