@@ -12,7 +12,7 @@
 // has `status check(index_t d) const noexcept`, one with tables per sequence and head `status check_heads(side which,
 // index_t batch, index_t heads) const noexcept`; verbs call them at the door. Maps never allocate and never throw.
 //
-// Gradients go through a map that has its adjoint too, d_x = Jᵀ d_y with J = ∂y/∂x. Weights and tables are constants.
+// Gradients go through a map that also has its adjoint, d_x = Jᵀ d_y with J = ∂y/∂x; weights and tables are constants.
 //   elementwise   template <class X> X slope(X x) const;            φ′(x)
 //   row map       template <class Acc>
 //                 void adjoint(view<const Acc, 2> x, view<const Acc, 2> d_y, view<Acc, 2> d_x, view<Acc, 2> room,
@@ -100,9 +100,8 @@ concept pulls_rows_back = requires(const M& map, view<const Acc, 2> in, view<Acc
 
 // The same for adjoints.
 template <class M>
-inline constexpr bool elementwise_map_has_slope_of_a_number = counts_features<M> ||
-                                                              (maps_a_number<slope_of<M>, float> &&
-                                                               maps_a_number<slope_of<M>, double>);
+inline constexpr bool elementwise_map_has_slope_of_a_number =
+    counts_features<M> || (maps_a_number<slope_of<M>, float> && maps_a_number<slope_of<M>, double>);
 template <class M>
 inline constexpr bool slope_of_a_batch_does_not_branch =
     counts_features<M> || map_of_a_batch_does_not_branch<slope_of<M>>;
@@ -113,8 +112,8 @@ inline constexpr bool row_map_has_adjoint_of_rows_x_d_y_d_x_room_and_a_map_site 
 }  // namespace maps::detail
 
 template <class M>
-concept feature_map = maps::detail::map_can_be_copied<M> &&
-    maps::detail::map_can_be_called_with_a_number_or_has_features_of_d<M> &&
+concept feature_map =
+    maps::detail::map_can_be_copied<M> && maps::detail::map_can_be_called_with_a_number_or_has_features_of_d<M> &&
     maps::detail::map_with_features_can_be_called_with_rows_x_y_and_a_map_site<M> &&
     (maps::detail::counts_features<M> || maps::detail::map_of_a_batch_does_not_branch<M>);
 
@@ -125,7 +124,8 @@ concept elementwise_map = feature_map<M> && !maps::detail::counts_features<M>;
 
 /// A map that gradients go through.
 template <class M>
-concept differentiable_map = feature_map<M> && maps::detail::elementwise_map_has_slope_of_a_number<M> &&
+concept differentiable_map =
+    feature_map<M> && maps::detail::elementwise_map_has_slope_of_a_number<M> &&
     maps::detail::slope_of_a_batch_does_not_branch<M> &&
     maps::detail::row_map_has_adjoint_of_rows_x_d_y_d_x_room_and_a_map_site<M>;
 
@@ -142,7 +142,7 @@ consteval bool explain_feature_map() {
   return feature_map<M>;
 }
 
-/// The same of a map that gradients are to go through.
+/// The same of a map that gradients are to go through, `explain_differentiable_map<my_map>()`.
 template <class M>
 consteval bool explain_differentiable_map() {
   static_assert(explain_feature_map<M>());

@@ -1,6 +1,5 @@
 // L4: softmax over the features of a row, and the maps whose weights are learned. W is [features, d] as a linear layer
-// keeps it, in any strides and either type; b may be absent. The adjoints give the gradient of x alone: to learn W and
-// b, put layers/linear.hpp before the map without them.
+// keeps it, in any strides and either type; b may be absent. Adjoints give the gradient of x, none of W and b.
 #pragma once
 
 #include <ogive/maps/elementwise.hpp>

@@ -12,6 +12,11 @@ namespace maps {
 
 namespace detail {
 
+/// s, d^-1/2 unless given.
+inline double scale_or_root(const std::optional<double>& scale, index_t d) noexcept {
+  return scale.value_or(1 / std::sqrt(static_cast<double>(d)));
+}
+
 /// y = f · (x_0 x_1, x_0 x_2, …, x_{d−2} x_{d−1}), the d(d − 1)/2 products with i < j, row by row.
 template <class Acc>
 void cross_products(Acc f, const Acc* x, Acc* y, index_t d) noexcept {
@@ -47,7 +52,7 @@ struct taylor {
   template <class Acc>
   void operator()(view<const Acc, 2> x, view<Acc, 2> y, const map_site&) const noexcept {
     const index_t d = x.extent(1);
-    const double s = factor(d);
+    const double s = detail::scale_or_root(scale, d);
     const simd::batch<Acc> linear(static_cast<Acc>(std::sqrt(s)));
     const simd::batch<Acc> square(static_cast<Acc>(s / std::sqrt(2.0)));
     for (index_t r = 0; r < x.extent(0); ++r) {
@@ -64,7 +69,7 @@ struct taylor {
   void adjoint(view<const Acc, 2> x, view<const Acc, 2> d_y, view<Acc, 2> d_x, view<Acc, 2>,
                const map_site&) const noexcept {
     const index_t d = x.extent(1);
-    const double s = factor(d);
+    const double s = detail::scale_or_root(scale, d);
     const simd::batch<Acc> linear(static_cast<Acc>(std::sqrt(s)));
     const simd::batch<Acc> twice_square(static_cast<Acc>(s * std::sqrt(2.0)));
     for (index_t r = 0; r < x.extent(0); ++r) {
@@ -79,9 +84,6 @@ struct taylor {
       detail::add_cross_products_adjoint(static_cast<Acc>(s), at, from + 1 + 2 * d, to, d);
     }
   }
-
- private:
-  double factor(index_t d) const noexcept { return scale.value_or(1 / std::sqrt(static_cast<double>(d))); }
 };
 
 /// φ(x) = s [u_i², √2 u_i u_j (i < j)] with u = γ ⊙ norm(x) + β, so that φ(q)·φ(k) = (s u_q·u_k)². x [.., d] to
@@ -112,7 +114,7 @@ struct rebased {
   template <class Acc>
   void operator()(view<const Acc, 2> x, view<Acc, 2> y, const map_site&) const noexcept {
     const index_t d = x.extent(1);
-    const double s = factor(d);
+    const double s = detail::scale_or_root(scale, d);
     const simd::batch<Acc> square(static_cast<Acc>(s));
     for (index_t r = 0; r < x.extent(0); ++r) {
       Acc* u = y.pointer(r, 0);  // u stands where its squares will
@@ -128,7 +130,7 @@ struct rebased {
   void adjoint(view<const Acc, 2> x, view<const Acc, 2> d_y, view<Acc, 2> d_x, view<Acc, 2> room,
                const map_site&) const noexcept {
     const index_t d = x.extent(1);
-    const double s = factor(d);
+    const double s = detail::scale_or_root(scale, d);
     const simd::batch<Acc> twice_square(static_cast<Acc>(2 * s));
     for (index_t r = 0; r < x.extent(0); ++r) {
       Acc* u = room.pointer(r, 0);
@@ -142,8 +144,6 @@ struct rebased {
   }
 
  private:
-  double factor(index_t d) const noexcept { return scale.value_or(1 / std::sqrt(static_cast<double>(d))); }
-
   /// c = x less its mean; returns 1/√(variance + ε). Without `normalise` x itself, and 1.
   template <class Acc>
   Acc centre(const Acc* x, Acc* c, index_t d) const noexcept {

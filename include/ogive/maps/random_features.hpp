@@ -237,7 +237,7 @@ struct generalised {
 
   index_t adjoint_room(index_t d) const noexcept { return features(d); }
   template <class Acc>
-  requires differentiable_map<F>
+    requires differentiable_map<F>
   void adjoint(view<const Acc, 2> x, view<const Acc, 2> d_y, view<Acc, 2> d_x, view<Acc, 2> room,
                const map_site&) const noexcept {
     const index_t d = x.extent(1);
