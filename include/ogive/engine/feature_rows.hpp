@@ -30,34 +30,76 @@ void clear_masked(const view<const bool, 2>& keep, const tokens& at, Acc* panel,
   }
 }
 
+/// The live rows of x in the accumulation type: as they lie if they can be used so, else loaded to `to`.
+template <class Acc, class T>
+view<const Acc, 2> plain_rows(const view<const T, 4>& x, const tokens& at, Acc* to, index_t stride) noexcept {
+  const view<const T, 2> rows = rows_of(x, at, at.live);
+  if constexpr (std::is_same_v<T, Acc>) {
+    if (rows.stride(1) == 1) return rows;
+  }
+  load_rows(rows, to, stride);
+  return {to, {at.live, x.extent(3)}, {stride, 1}};
+}
+
+/// The site of the first row of a chunk of a sequence whose first token is at `first`.
+inline map_site site_of(map_site first, const tokens& at) noexcept {
+  first.position += at.position;
+  first.batch = at.batch;
+  first.head = at.head;
+  return first;
+}
+
+/// Zeros where a panel that holds `columns` of the live rows has nothing: up to whole vectors, and in padding rows.
+template <class Acc>
+void zero_padding(const tokens& at, Acc* panel, index_t stride, index_t columns) noexcept {
+  zero_rows(panel + columns, stride, at.live, padded<Acc>(columns) - columns);
+  zero_rows(panel + at.live * stride, stride, at.count - at.live, padded<Acc>(columns));
+}
+
 /// panel[r] = φ(x[r]) for the live tokens, 0 for the others and up to the padded width. `first` is the site of the
 /// first token of a sequence; `room` holds as many rows of padded(room_dim) elements as the panel.
 template <class Acc, feature_map Map, class T>
-void load_features(const Map& map, const view<const T, 4>& x, const tokens& at, map_site first, Acc* panel,
+void load_features(const Map& map, const view<const T, 4>& x, const tokens& at, const map_site& first, Acc* panel,
                    index_t stride, Acc* room) noexcept {
   const index_t d = x.extent(3);
   const index_t K = features(map, d);
-  const view<const T, 2> rows = rows_of(x, at, at.live);
   if constexpr (std::is_same_v<Map, maps::identity>) {
-    load_rows(rows, panel, stride);
+    load_tokens(x, at, panel, stride);
   } else {
-    view<const Acc, 2> plain;
-    if constexpr (std::is_same_v<T, Acc>) {
-      if (rows.stride(1) == 1) plain = rows;
-    }
-    if (!plain.present()) {
-      Acc* const to = row_map<Map> ? room : panel;
-      const index_t to_stride = row_map<Map> ? padded<Acc>(d) : stride;
-      load_rows(rows, to, to_stride);
-      plain = {to, {at.live, d}, {to_stride, 1}};
-    }
-    first.position += at.position;
-    first.batch = at.batch;
-    first.head = at.head;
-    apply_map<Acc>(map, plain, view<Acc, 2>(panel, {at.live, K}, {stride, 1}), first);
-    zero_rows(panel + K, stride, at.live, padded<Acc>(K) - K);
+    const view<const Acc, 2> plain =
+        row_map<Map> ? plain_rows(x, at, room, padded<Acc>(d)) : plain_rows(x, at, panel, stride);
+    apply_map<Acc>(map, plain, view<Acc, 2>(panel, {at.live, K}, {stride, 1}), site_of(first, at));
+    zero_padding(at, panel, stride, K);
   }
-  zero_rows(panel + at.live * stride, stride, at.count - at.live, padded<Acc>(K));
+}
+
+/// Elements per row that `features_adjoint` wants of its room: a row of x, and what the map itself wants.
+template <class Acc, differentiable_map Map>
+constexpr index_t adjoint_room_dim(const Map& map, index_t d) noexcept {
+  return row_map<Map> ? padded<Acc>(d) + padded<Acc>(adjoint_room(map, d)) : 0;
+}
+
+/// d_x[r] = (∂φ/∂x)ᵀ d_y[r] for the live tokens, the adjoint of `load_features`; 0 for the others and up to the padded
+/// width. d_y [count, K] with rows `stride` apart, d_x [count, D] with rows `d_stride` ≥ padded(D) apart, which must
+/// not overlap. `room` holds as many rows of adjoint_room_dim elements.
+template <class Acc, differentiable_map Map, class T>
+void features_adjoint(const Map& map, const view<const T, 4>& x, const tokens& at, const map_site& first,
+                      const Acc* d_y, index_t stride, Acc* d_x, index_t d_stride, Acc* room) noexcept {
+  const index_t d = x.extent(3);
+  const view<const Acc, 2> pushed(d_y, {at.live, features(map, d)}, {stride, 1});
+  const view<Acc, 2> pulled(d_x, {at.live, d}, {d_stride, 1});
+  if constexpr (std::is_same_v<Map, maps::identity>) {
+    load_rows(pushed, d_x, d_stride);
+  } else if constexpr (row_map<Map>) {
+    const index_t scratch = adjoint_room(map, d);
+    const index_t row = padded<Acc>(d);
+    const view<const Acc, 2> plain = plain_rows(x, at, room, row);
+    const view<Acc, 2> rest(room + at.count * row, {at.live, scratch}, {padded<Acc>(scratch), 1});
+    apply_adjoint<Acc>(map, plain, pushed, pulled, rest, site_of(first, at));
+  } else {
+    apply_adjoint<Acc>(map, plain_rows(x, at, d_x, d_stride), pushed, pulled, {}, first);
+  }
+  zero_padding(at, d_x, d_stride, d);
 }
 
 /// What a row of φ(q)·S is multiplied or divided by to become a row of o. By 0: nothing was seen, the row is 0 whatever

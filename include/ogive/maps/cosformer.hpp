@@ -31,19 +31,39 @@ struct cosformer {
 
   template <class Acc>
   void operator()(view<const Acc, 2> x, view<Acc, 2> y, const map_site& first) const noexcept {
+    for_each_row<Acc>(x, first, [&](index_t r, const auto& sine, const auto& cosine) {
+      const Acc* from = x.pointer(r, 0);
+      Acc* to = y.pointer(r, 0);
+      detail::for_each_vector<Acc>(x.extent(1), [&](index_t i, const auto& some) {
+        const simd::batch<Acc> positive = relu{}(detail::load(from + i, some));
+        detail::store(to + i, positive * sine, some);
+        detail::store(to + x.extent(1) + i, positive * cosine, some);
+      });
+    });
+  }
+
+  template <class Acc>
+  void adjoint(view<const Acc, 2> x, view<const Acc, 2> d_y, view<Acc, 2> d_x, view<Acc, 2>,
+               const map_site& first) const noexcept {
     const index_t d = x.extent(1);
+    for_each_row<Acc>(x, first, [&](index_t r, const auto& sine, const auto& cosine) {
+      const Acc* from = d_y.pointer(r, 0);
+      Acc* to = d_x.pointer(r, 0);
+      detail::transform(from, from + d, to, d,
+                        [&](const auto& s, const auto& c) { return simd::fma(s, sine, c * cosine); });
+      detail::transform(x.pointer(r, 0), to, to, d,
+                        [](const auto& v, const auto& sum) { return relu{}.slope(v) * sum; });
+    });
+  }
+
+ private:
+  /// f(r, sin θ, cos θ)
+  template <class Acc, class F>
+  void for_each_row(const view<const Acc, 2>& x, const map_site& first, const F& f) const noexcept {
     for (index_t r = 0; r < x.extent(0); ++r) {
       const double position = static_cast<double>(first.position + r + base);
       const double theta = std::numbers::pi / 2 * position / static_cast<double>(M);
-      const simd::batch<Acc> sine(static_cast<Acc>(std::sin(theta)));
-      const simd::batch<Acc> cosine(static_cast<Acc>(std::cos(theta)));
-      const Acc* from = x.pointer(r, 0);
-      Acc* to = y.pointer(r, 0);
-      detail::for_each_vector<Acc>(d, [&](index_t i, const auto& some) {
-        const simd::batch<Acc> positive = relu{}(detail::load(from + i, some));
-        detail::store(to + i, positive * sine, some);
-        detail::store(to + d + i, positive * cosine, some);
-      });
+      f(r, simd::batch<Acc>(static_cast<Acc>(std::sin(theta))), simd::batch<Acc>(static_cast<Acc>(std::cos(theta))));
     }
   }
 };

@@ -29,13 +29,21 @@ struct elu1 {
   X operator()(X x) const noexcept {
     return detail::pick(x > X(0), x + X(1), simd::exp(x));
   }
+  template <class X>
+  X slope(X x) const noexcept {
+    return detail::pick(x > X(0), X(1), simd::exp(x));
+  }
 };
 
-/// φ(x) = max(x, 0); NaN stays NaN.
+/// φ(x) = max(x, 0); NaN stays NaN. The slope at 0 is 0.
 struct relu {
   template <class X>
   X operator()(X x) const noexcept {
     return detail::pick(x < X(0), X(0), x);
+  }
+  template <class X>
+  X slope(X x) const noexcept {
+    return detail::pick(x > X(0), X(1), X(0));
   }
 };
 
@@ -46,12 +54,20 @@ struct squared_relu {
     const X positive = relu{}(x);
     return positive * positive;
   }
+  template <class X>
+  X slope(X x) const noexcept {
+    return X(2) * relu{}(x);
+  }
 };
 
 /// φ(x) = eˣ
 struct exponential {
   template <class X>
   X operator()(X x) const noexcept {
+    return simd::exp(x);
+  }
+  template <class X>
+  X slope(X x) const noexcept {
     return simd::exp(x);
   }
 };

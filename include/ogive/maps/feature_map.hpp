@@ -11,6 +11,14 @@
 // Rows have unit inner stride; row r is the token at position first.position + r. A map that cannot take every d also
 // has `status check(index_t d) const noexcept`, one with tables per sequence and head `status check_heads(side which,
 // index_t batch, index_t heads) const noexcept`; verbs call them at the door. Maps never allocate and never throw.
+//
+// Gradients go through a map that also has its adjoint, d_x = Jᵀ d_y with J = ∂y/∂x; weights and tables are constants.
+//   elementwise   template <class X> X slope(X x) const;            φ′(x)
+//   row map       template <class Acc>
+//                 void adjoint(view<const Acc, 2> x, view<const Acc, 2> d_y, view<Acc, 2> d_x, view<Acc, 2> room,
+//                              const map_site& first) const;        d_x [rows, d] is overwritten and overlaps nothing
+//                 index_t adjoint_room(index_t d) const;            room [rows, adjoint_room(d)] is scratch; a map
+//                                                                   without this member gets none
 #pragma once
 
 #include <ogive/core/accum.hpp>
@@ -75,6 +83,32 @@ inline constexpr bool map_of_a_batch_does_not_branch = requires(const M& map) {
 template <class M>
 inline constexpr bool map_can_be_copied = std::copy_constructible<M>;
 
+/// φ′ as a map of its own.
+template <class M>
+struct slope_of {
+  const M& map;
+
+  template <class X, class Map = M>
+  OGIVE_INLINE auto operator()(const X& x) const noexcept -> decltype(std::declval<const Map&>().slope(x)) {
+    return map.slope(x);
+  }
+};
+template <class M, class Acc>
+concept pulls_rows_back = requires(const M& map, view<const Acc, 2> in, view<Acc, 2> out, const map_site& first) {
+  map.adjoint(in, in, out, out, first);
+};
+
+// The same for adjoints.
+template <class M>
+inline constexpr bool elementwise_map_has_slope_of_a_number =
+    counts_features<M> || (maps_a_number<slope_of<M>, float> && maps_a_number<slope_of<M>, double>);
+template <class M>
+inline constexpr bool slope_of_a_batch_does_not_branch =
+    counts_features<M> || map_of_a_batch_does_not_branch<slope_of<M>>;
+template <class M>
+inline constexpr bool row_map_has_adjoint_of_rows_x_d_y_d_x_room_and_a_map_site =
+    !counts_features<M> || (pulls_rows_back<M, float> && pulls_rows_back<M, double>);
+
 }  // namespace maps::detail
 
 template <class M>
@@ -87,6 +121,13 @@ template <class M>
 concept row_map = feature_map<M> && maps::detail::counts_features<M>;
 template <class M>
 concept elementwise_map = feature_map<M> && !maps::detail::counts_features<M>;
+
+/// A map that gradients go through.
+template <class M>
+concept differentiable_map =
+    feature_map<M> && maps::detail::elementwise_map_has_slope_of_a_number<M> &&
+    maps::detail::slope_of_a_batch_does_not_branch<M> &&
+    maps::detail::row_map_has_adjoint_of_rows_x_d_y_d_x_room_and_a_map_site<M>;
 
 /// `static_assert(ogive::explain_feature_map<my_map>());` says in a sentence what my_map lacks.
 template <class M>
@@ -101,6 +142,19 @@ consteval bool explain_feature_map() {
   return feature_map<M>;
 }
 
+/// The same of a map that gradients are to go through, `explain_differentiable_map<my_map>()`.
+template <class M>
+consteval bool explain_differentiable_map() {
+  static_assert(explain_feature_map<M>());
+  static_assert(maps::detail::elementwise_map_has_slope_of_a_number<M>,
+                "gradients go through an elementwise map by its derivative: template <class X> X slope(X x) const");
+  static_assert(maps::detail::row_map_has_adjoint_of_rows_x_d_y_d_x_room_and_a_map_site<M>,
+                "gradients go through a map of rows by template <class Acc> void adjoint(view<const Acc, 2> x, "
+                "view<const Acc, 2> d_y, view<Acc, 2> d_x, view<Acc, 2> room, const map_site& first) const, for float "
+                "and for double");
+  return differentiable_map<M>;
+}
+
 /// K, the number of features of a row of d numbers.
 template <feature_map M>
 constexpr index_t features(const M& map, index_t d) noexcept {
@@ -108,6 +162,16 @@ constexpr index_t features(const M& map, index_t d) noexcept {
     return map.features(d);
   } else {
     return d;
+  }
+}
+
+/// Elements of scratch per row that the adjoint of a row map wants.
+template <differentiable_map M>
+constexpr index_t adjoint_room([[maybe_unused]] const M& map, [[maybe_unused]] index_t d) noexcept {
+  if constexpr (requires { map.adjoint_room(d); }) {
+    return map.adjoint_room(d);
+  } else {
+    return 0;
   }
 }
 
@@ -153,6 +217,16 @@ void map_numbers(const M& map, const Acc* x, Acc* y, index_t n) noexcept {
   }
 }
 
+/// d_x_i = φ′(x_i) d_y_i for n numbers; d_x may be x.
+template <class M, class Acc>
+void pull_numbers(const M& map, const Acc* x, const Acc* d_y, Acc* d_x, index_t n) noexcept {
+  map_numbers(slope_of<M>{map}, x, d_x, n);
+  constexpr index_t width = simd::width<Acc>;
+  index_t i = 0;
+  for (; i + width <= n; i += width) simd::store(d_x + i, simd::load(d_x + i) * simd::load(d_y + i));
+  if (i < n) simd::store(d_x + i, simd::load(d_x + i, n - i) * simd::load(d_y + i, n - i), n - i);
+}
+
 }  // namespace maps::detail
 
 /// φ of each row: x [rows, d], y [rows, K], both with unit inner stride and any row stride. An elementwise map may work
@@ -172,20 +246,52 @@ void apply_map(const M& map, const view<const Acc, 2>& x, const view<Acc, 2>& y,
   }
 }
 
+/// d_x = Jᵀ d_y for each row, J = ∂φ/∂x: x, d_x [rows, d], d_y [rows, K], all with unit inner stride and any row
+/// stride. `room` [rows, adjoint_room(map, d)] is scratch. The d_x of an elementwise map may be x; else nothing
+/// overlaps.
+template <class Acc, differentiable_map M>
+void apply_adjoint(const M& map, const view<const Acc, 2>& x, const view<const Acc, 2>& d_y, const view<Acc, 2>& d_x,
+                   [[maybe_unused]] const view<Acc, 2>& room, [[maybe_unused]] const map_site& first) noexcept {
+  const index_t rows = x.extent(0);
+  const index_t d = x.extent(1);
+  OGIVE_ASSERT(d_y.extent(0) == rows && d_y.extent(1) == features(map, d) && d_x.extents() == x.extents());
+  OGIVE_ASSERT((d <= 1 || (x.stride(1) == 1 && d_x.stride(1) == 1)) && (d_y.extent(1) <= 1 || d_y.stride(1) == 1));
+  if constexpr (row_map<M>) {
+    map.adjoint(x, d_y, d_x, room, first);
+  } else if (x.stride(0) == d && d_y.stride(0) == d && d_x.stride(0) == d) {
+    maps::detail::pull_numbers(map, x.data(), d_y.data(), d_x.data(), rows * d);
+  } else {
+    for (index_t r = 0; r < rows; ++r)
+      maps::detail::pull_numbers(map, x.pointer(r, 0), d_y.pointer(r, 0), d_x.pointer(r, 0), d);
+  }
+}
+
 namespace maps::detail {
 
+/// Between the tokens from t on of sequence b, head h of a tensor of any strides, and rows of Acc.
+template <class Acc, class T>
+void read_rows(const view<const T, 4>& x, index_t b, index_t t, index_t h, const view<Acc, 2>& rows) noexcept {
+  for (index_t r = 0; r < rows.extent(0); ++r)
+    for (index_t i = 0; i < rows.extent(1); ++i) rows(r, i) = static_cast<Acc>(x(b, t + r, h, i));
+}
+template <class Acc, class T>
+void write_rows(const view<Acc, 2>& rows, const view<T, 4>& x, index_t b, index_t t, index_t h) noexcept {
+  for (index_t r = 0; r < rows.extent(0); ++r)
+    for (index_t i = 0; i < rows.extent(1); ++i) x(b, t + r, h, i) = static_cast<T>(rows(r, i));
+}
+
 /// body(site, rows, room) for blocks of tokens of every sequence and head of x [B, L, H, d]: `rows` [n, d] holds them
-/// as Acc with unit inner stride, `room` [n, K] is scratch. A sequence and head is one task, its blocks come in order.
-/// `lengths` may be absent.
+/// as Acc with unit inner stride, `room` [n, columns] is scratch. A sequence and head is one task, its blocks come in
+/// order. `lengths` may be absent.
 template <class Acc, class T, class Body>
-void for_row_blocks(const view<const T, 4>& x, index_t K, const integers& lengths, const map_site& first, context& ctx,
-                    const Body& body) {
+void for_row_blocks(const view<const T, 4>& x, index_t columns, const integers& lengths, const map_site& first,
+                    context& ctx, const Body& body) {
   constexpr index_t block = 64;
   const index_t heads = x.extent(2);
   const index_t d = x.extent(3);
   const auto carve = [=](arena memory) {
     const view<Acc, 2> rows(memory.take<Acc>(block * d), {block, d});
-    const view<Acc, 2> room(memory.take<Acc>(block * K), {block, K});
+    const view<Acc, 2> room(memory.take<Acc>(block * columns), {block, columns});
     return std::tuple(rows, room, memory.used());
   };
   const std::size_t bytes = std::get<2>(carve(arena()));
@@ -197,8 +303,7 @@ void for_row_blocks(const view<const T, 4>& x, index_t K, const integers& length
     const index_t length = lengths.present() ? std::min(lengths.at(b), x.extent(1)) : x.extent(1);
     for (index_t t = 0; t < length; t += block) {
       const index_t n = std::min(block, length - t);
-      for (index_t r = 0; r < n; ++r)
-        for (index_t i = 0; i < d; ++i) rows(r, i) = static_cast<Acc>(x(b, t + r, h, i));
+      read_rows(x, b, t, h, rows.slice(0, 0, n));
       body(map_site{first.position + t, first.which, first.batch + b, first.head + h}, rows.slice(0, 0, n),
            room.slice(0, 0, n));
     }
@@ -222,10 +327,38 @@ void evaluate(const M& map, const std::type_identity_t<view<const T, 4>>& x, con
   maps::detail::for_row_blocks<Acc>(
       x, K, {}, first, ctx, [&](const map_site& site, const view<Acc, 2>& rows, const view<Acc, 2>& mapped) noexcept {
         apply_map<Acc>(map, rows, mapped, site);
-        for (index_t r = 0; r < rows.extent(0); ++r) {
-          T* out = y.pointer(site.batch - first.batch, site.position - first.position + r, site.head - first.head, 0);
-          for (index_t j = 0; j < K; ++j) out[j * y.stride(3)] = static_cast<T>(mapped(r, j));
-        }
+        maps::detail::write_rows(mapped, y, site.batch - first.batch, site.position - first.position,
+                                 site.head - first.head);
+      });
+}
+
+/// The adjoint of `evaluate`, d_x = Jᵀ d_y with J = ∂y/∂x at every row: x, d_x [B, L, H, d], d_y [B, L, H, K] of any
+/// strides. Weights of the map, and stabilisers (FAVOR+'s c), are constants. \throws shape_error as `evaluate` does.
+template <storage T, differentiable_map M>
+void evaluate_adjoint(const M& map, const std::type_identity_t<view<const T, 4>>& x,
+                      const std::type_identity_t<view<const T, 4>>& d_y, const view<T, 4>& d_x,
+                      const map_site& first = {}, context& ctx = default_context()) {
+  using Acc = accum_t<T>;
+  require(check_map(map, x.extents(), first.which));
+  const index_t d = x.extent(3);
+  const index_t K = features(map, d);
+  core::checker is("ogive::evaluate_adjoint");
+  is.given("x", x).given("d_y", d_y).given("d_x", d_x);
+  is.extents("d_y", d_y, {x.extent(0), x.extent(1), x.extent(2), K}, "[B, L, H, features]");
+  is.extents("d_x", d_x, x.extents(), "the shape of x").output("d_x", d_x);
+  require(is.result());
+  const index_t scratch = adjoint_room(map, d);
+  maps::detail::for_row_blocks<Acc>(
+      x, K + d + scratch, {}, first, ctx,
+      [&](const map_site& site, const view<Acc, 2>& rows, const view<Acc, 2>& room) noexcept {
+        const index_t b = site.batch - first.batch;
+        const index_t t = site.position - first.position;
+        const index_t h = site.head - first.head;
+        const view<Acc, 2> pushed = room.slice(1, 0, K);
+        const view<Acc, 2> pulled = room.slice(1, K, d);
+        maps::detail::read_rows(d_y, b, t, h, pushed);
+        apply_adjoint<Acc>(map, rows, pushed, pulled, room.slice(1, K + d, scratch), site);
+        maps::detail::write_rows(pulled, d_x, b, t, h);
       });
 }
 
@@ -236,6 +369,10 @@ struct identity {
   template <class X>
   X operator()(X x) const noexcept {
     return x;
+  }
+  template <class X>
+  X slope(X) const noexcept {
+    return X(1);
   }
 };
 

@@ -1,5 +1,5 @@
 // L4: softmax over the features of a row, and the maps whose weights are learned. W is [features, d] as a linear layer
-// keeps it, in any strides and either type; b may be absent.
+// keeps it, in any strides and either type; b may be absent. Adjoints give the gradient of x, none of W and b.
 #pragma once
 
 #include <ogive/maps/elementwise.hpp>
@@ -25,6 +25,21 @@ struct softmax {
       const simd::batch<Acc> inverse(Acc(1) / detail::sum_of(to, d));
       detail::transform(to, to, d, [&](const auto& v) { return v * inverse; });
     }
+  }
+
+  template <class Acc>
+  void adjoint(view<const Acc, 2> x, view<const Acc, 2> d_y, view<Acc, 2> d_x, view<Acc, 2>,
+               const map_site& first) const noexcept {
+    (*this)(x, d_x, first);
+    for (index_t r = 0; r < x.extent(0); ++r)
+      pull(d_x.pointer(r, 0), d_y.pointer(r, 0), d_x.pointer(r, 0), x.extent(1));
+  }
+
+  /// d_x = y ⊙ (d_y − y·d_y) for a row y = φ(x); d_x may be y.
+  template <class Acc>
+  static void pull(const Acc* y, const Acc* d_y, Acc* d_x, index_t n) noexcept {
+    const simd::batch<Acc> mean(detail::dot(y, d_y, n));
+    detail::transform(y, d_y, d_x, n, [&](const auto& v, const auto& d) { return v * (d - mean); });
   }
 };
 
@@ -78,6 +93,15 @@ struct t2r {
       detail::transform(row, row, W.extent(0), relu{});
     }
   }
+
+  index_t adjoint_room(index_t d) const noexcept { return features(d); }
+  template <class Acc>
+  void adjoint(view<const Acc, 2> x, view<const Acc, 2> d_y, view<Acc, 2> d_x, view<Acc, 2> room,
+               const map_site& first) const noexcept {
+    (*this)(x, room, first);
+    detail::pull_projected(Acc(1), W, d_y, room, d_x,
+                           [&](Acc* y, const Acc* d) { detail::pull_numbers(relu{}, y, d, y, W.extent(0)); });
+  }
 };
 
 /// φ(x) = [exp y, exp −y], y = x Wᵀ + b. Zhang et al., The Hedgehog & the Porcupine, arXiv:2402.04347, equation 6.
@@ -99,6 +123,16 @@ struct hedgehog {
       detail::transform(row, row + M, M, [&](const auto& v) { return simd::exp(zero - v); });
       detail::transform(row, row, M, [](const auto& v) { return simd::exp(v); });
     }
+  }
+
+  index_t adjoint_room(index_t d) const noexcept { return features(d); }
+  template <class Acc>
+  void adjoint(view<const Acc, 2> x, view<const Acc, 2> d_y, view<Acc, 2> d_x, view<Acc, 2> room,
+               const map_site& first) const noexcept {
+    (*this)(x, room, first);
+    detail::pull_projected(Acc(1), W, d_y, room, d_x, [M = W.extent(0)](Acc* y, const Acc* d) {
+      detail::difference_of_products(y, d, y + M, d + M, y, M);
+    });
   }
 };
 
@@ -123,6 +157,17 @@ struct hedgehog_softmax {
       detail::transform(row, row, M, [&](const auto& v) { return two * v; });
     }
     softmax{}(view<const Acc, 2>(y), y, first);
+  }
+
+  index_t adjoint_room(index_t d) const noexcept { return features(d); }
+  template <class Acc>
+  void adjoint(view<const Acc, 2> x, view<const Acc, 2> d_y, view<Acc, 2> d_x, view<Acc, 2> room,
+               const map_site& first) const noexcept {
+    (*this)(x, room, first);
+    detail::pull_projected(Acc(2), W, d_y, room, d_x, [M = W.extent(0)](Acc* y, const Acc* d) {
+      softmax::pull(y, d, y, 2 * M);
+      detail::transform(y, y + M, y, M, [](const auto& up, const auto& down) { return up - down; });
+    });
   }
 };
 

@@ -1,5 +1,6 @@
 // L4: random features: φ(q)·φ(k) is an unbiased estimate of a kernel of q and k, exp(q·k) above all. The projection W
 // [M, d] is a view, of any strides and either type, onto what maps/random.hpp draws or a model brings; rows are w_j.
+// Adjoints give the gradient of x alone: W and whatever keeps an exponential in range, c, are constants in them.
 #pragma once
 
 #include <ogive/maps/elementwise.hpp>
@@ -106,6 +107,26 @@ struct favor {
       detail::transform(row, row, M, [&](const vec& wx) { return norm * (simd::exp(wx - offset) + epsilon); });
     }
   }
+
+  /// A query's own maximum is a constant too, as in the paper's code.
+  index_t adjoint_room(index_t d) const noexcept { return features(d); }
+  template <class Acc>
+  void adjoint(view<const Acc, 2> x, view<const Acc, 2> d_y, view<Acc, 2> d_x, view<Acc, 2> room,
+               const map_site& first) const noexcept {
+    const index_t M = W.extent(0);
+    const index_t d = x.extent(1);
+    const Acc s = static_cast<Acc>(data_scale(d));
+    favor exponentials = *this;
+    exponentials.eps = 0;
+    exponentials(x, room, first);
+    detail::pull_projected(s, W, d_y, room, d_x, [&](Acc* y, const Acc* g) {
+      detail::transform(y, g, y, M, [](const auto& v, const auto& d_v) { return v * d_v; });
+    });
+    for (index_t r = 0; r < x.extent(0); ++r) {
+      const Acc d_exponent = detail::sum_of(room.pointer(r, 0), M);
+      detail::add_multiple(-s * s * d_exponent, x.pointer(r, 0), d_x.pointer(r, 0), d);
+    }
+  }
 };
 
 /// The table of FAVOR+'s `key_stabiliser`: c [B, H] = max over tokens l and features j of w_j·s k_l. k [B, L, H, d];
@@ -157,6 +178,22 @@ struct favor_pairs {
       detail::transform(row, row, M, [&](const vec& wy) { return simd::exp(offset + wy); });
     }
   }
+
+  index_t adjoint_room(index_t d) const noexcept { return features(d); }
+  template <class Acc>
+  void adjoint(view<const Acc, 2> x, view<const Acc, 2> d_y, view<Acc, 2> d_x, view<Acc, 2> room,
+               const map_site& first) const noexcept {
+    const index_t M = W.extent(0);
+    const double temper = t(x.extent(1));
+    (*this)(x, room, first);
+    detail::pull_projected(static_cast<Acc>(std::sqrt(temper)), W, d_y, room, d_x, [M](Acc* y, const Acc* d) {
+      const Acc d_exponent = detail::dot(y, d, 2 * M);
+      detail::difference_of_products(y, d, y + M, d + M, y, M);
+      y[M] = d_exponent;
+    });
+    for (index_t r = 0; r < x.extent(0); ++r)
+      detail::add_multiple(static_cast<Acc>(-temper) * room(r, M), x.pointer(r, 0), d_x.pointer(r, 0), x.extent(1));
+  }
 };
 
 /// The tables of favor_pairs: c [B, H] = max over tokens l of |y_l|² = t |x_l|². x [B, L, H, d]; tokens from lengths[b]
@@ -189,17 +226,43 @@ struct generalised {
 
   template <class Acc>
   void operator()(view<const Acc, 2> x, view<Acc, 2> y, const map_site&) const noexcept {
-    using vec = simd::batch<Acc>;
-    const index_t d = x.extent(1);
-    const Acc s = static_cast<Acc>(scale.value_or(1 / std::sqrt(std::sqrt(static_cast<double>(d)))));
-    const vec epsilon(static_cast<Acc>(eps));
-    if (W.present()) detail::project(s, x, W, y);
+    const simd::batch<Acc> epsilon(static_cast<Acc>(eps));
+    arguments(x, y);
     for (index_t r = 0; r < x.extent(0); ++r) {
       Acc* row = y.pointer(r, 0);
-      if (!W.present()) detail::transform(x.pointer(r, 0), row, d, [&](const vec& v) { return vec(s) * v; });
       detail::map_numbers(f, row, row, y.extent(1));
-      detail::transform(row, row, y.extent(1), [&](const vec& v) { return v + epsilon; });
+      detail::transform(row, row, y.extent(1), [&](const auto& v) { return v + epsilon; });
     }
+  }
+
+  index_t adjoint_room(index_t d) const noexcept { return features(d); }
+  template <class Acc>
+    requires differentiable_map<F>
+  void adjoint(view<const Acc, 2> x, view<const Acc, 2> d_y, view<Acc, 2> d_x, view<Acc, 2> room,
+               const map_site&) const noexcept {
+    const index_t d = x.extent(1);
+    const Acc s = factor<Acc>(d);
+    arguments(x, room);
+    const auto pull = [&](Acc* u, const Acc* d_u) { detail::pull_numbers(f, u, d_u, u, room.extent(1)); };
+    if (W.present()) return detail::pull_projected(s, W, d_y, room, d_x, pull);
+    for (index_t r = 0; r < x.extent(0); ++r) {
+      pull(room.pointer(r, 0), d_y.pointer(r, 0));
+      detail::transform(room.pointer(r, 0), d_x.pointer(r, 0), d, [&](const auto& v) { return s * v; });
+    }
+  }
+
+ private:
+  template <class Acc>
+  Acc factor(index_t d) const noexcept {
+    return static_cast<Acc>(scale.value_or(1 / std::sqrt(std::sqrt(static_cast<double>(d)))));
+  }
+  /// u = W s x, or s x
+  template <class Acc>
+  void arguments(const view<const Acc, 2>& x, const view<Acc, 2>& u) const noexcept {
+    const Acc s = factor<Acc>(x.extent(1));
+    if (W.present()) return detail::project(s, x, W, u);
+    for (index_t r = 0; r < x.extent(0); ++r)
+      detail::transform(x.pointer(r, 0), u.pointer(r, 0), x.extent(1), [&](const auto& v) { return s * v; });
   }
 };
 
@@ -218,14 +281,30 @@ struct random_fourier {
   template <class Acc>
   void operator()(view<const Acc, 2> x, view<Acc, 2> y, const map_site&) const noexcept {
     const index_t M = W.extent(0);
-    const double t = temperature.value_or(1 / std::sqrt(static_cast<double>(x.extent(1))));
     const Acc norm = static_cast<Acc>(1 / std::sqrt(static_cast<double>(M)));
-    detail::project(static_cast<Acc>(std::sqrt(t)), x, W, y);
+    detail::project(data_scale<Acc>(x.extent(1)), x, W, y);
     for (index_t r = 0; r < x.extent(0); ++r) {
       Acc* row = y.pointer(r, 0);
       detail::waves(row, row, row + M, M, norm);
       if (smoothing) row[2 * M] = static_cast<Acc>(*smoothing);
     }
+  }
+
+  index_t adjoint_room(index_t d) const noexcept { return features(d); }
+  template <class Acc>
+  void adjoint(view<const Acc, 2> x, view<const Acc, 2> d_y, view<Acc, 2> d_x, view<Acc, 2> room,
+               const map_site& first) const noexcept {
+    (*this)(x, room, first);
+    detail::pull_projected(data_scale<Acc>(x.extent(1)), W, d_y, room, d_x, [M = W.extent(0)](Acc* y, const Acc* d) {
+      detail::difference_of_products(y, d + M, y + M, d, y, M);
+    });
+  }
+
+ private:
+  /// √t
+  template <class Acc>
+  Acc data_scale(index_t d) const noexcept {
+    return static_cast<Acc>(std::sqrt(temperature.value_or(1 / std::sqrt(static_cast<double>(d)))));
   }
 };
 
@@ -249,11 +328,43 @@ struct random_features {
       Acc* row = y.pointer(r, 0);
       const Acc square = detail::squared_norm(x.pointer(r, 0), x.extent(1));
       if (normalised) {
-        const vec inverse(square > 0 ? Acc(1) / std::sqrt(square) : Acc(0));
+        const vec inverse(inverse_norm(square));
         detail::transform(row, row, M, [&](const vec& v) { return inverse * v; });
       }
       detail::waves(row, row + M, row, M, normalised ? norm : norm * std::exp(square / 2));
     }
+  }
+
+  index_t adjoint_room(index_t d) const noexcept { return features(d); }
+  template <class Acc>
+  void adjoint(view<const Acc, 2> x, view<const Acc, 2> d_y, view<Acc, 2> d_x, view<Acc, 2> room,
+               const map_site& first) const noexcept {
+    const index_t M = W.extent(0);
+    const index_t d = x.extent(1);
+    (*this)(x, room, first);
+    detail::pull_projected(Acc(1), W, d_y, room, d_x, [M](Acc* y, const Acc* g) {
+      const Acc d_exponent = detail::dot(y, g, 2 * M);
+      detail::difference_of_products(y + M, g, y, g + M, y, M);
+      y[M] = d_exponent;
+    });
+    for (index_t r = 0; r < x.extent(0); ++r) {
+      const Acc* from = x.pointer(r, 0);
+      Acc* to = d_x.pointer(r, 0);
+      Acc along = room(r, M);
+      if (normalised) {  // of x/|x|, so that only what is across x counts
+        const Acc inverse = inverse_norm(detail::squared_norm(from, d));
+        const simd::batch<Acc> factor(inverse);
+        detail::transform(to, to, d, [&](const auto& v) { return factor * v; });
+        along = -inverse * inverse * detail::dot(from, to, d);
+      }
+      detail::add_multiple(along, from, to, d);
+    }
+  }
+
+ private:
+  template <class Acc>
+  static Acc inverse_norm(Acc square) noexcept {
+    return square > 0 ? Acc(1) / std::sqrt(square) : Acc(0);
   }
 };
 

@@ -45,15 +45,53 @@ OGIVE_INLINE void transform(const Acc* x, Acc* y, index_t n, const F& f) noexcep
                        [&](index_t i, const auto& some) { detail::store(y + i, f(detail::load(x + i, some)), some); });
 }
 
+/// z_i = f(x_i, y_i); z may be either.
+template <class Acc, class F>
+OGIVE_INLINE void transform(const Acc* x, const Acc* y, Acc* z, index_t n, const F& f) noexcept {
+  for_each_vector<Acc>(n, [&](index_t i, const auto& some) {
+    detail::store(z + i, f(detail::load(x + i, some), detail::load(y + i, some)), some);
+  });
+}
+
+/// Σ x_i y_i
+template <class Acc>
+Acc dot(const Acc* x, const Acc* y, index_t n) noexcept {
+  simd::batch<Acc> sum(Acc(0));
+  for_each_vector<Acc>(n, [&](index_t i, const auto& some) {
+    sum = simd::fma(detail::load(x + i, some), detail::load(y + i, some), sum);
+  });
+  return simd::reduce_add(sum);
+}
+
 /// Σ x_i²
 template <class Acc>
 Acc squared_norm(const Acc* x, index_t n) noexcept {
-  simd::batch<Acc> sum(Acc(0));
+  return dot(x, x, n);
+}
+
+/// y_i += f x_i
+template <class Acc>
+void add_multiple(Acc f, const Acc* x, Acc* y, index_t n) noexcept {
+  const simd::batch<Acc> factor(f);
+  transform(x, y, y, n, [&](const auto& v, const auto& sum) { return simd::fma(factor, v, sum); });
+}
+
+/// z_i += x_i y_i
+template <class Acc>
+void add_products(const Acc* x, const Acc* y, Acc* z, index_t n) noexcept {
   for_each_vector<Acc>(n, [&](index_t i, const auto& some) {
-    const auto v = detail::load(x + i, some);
-    sum = simd::fma(v, v, sum);
+    const auto sum = detail::load(z + i, some);
+    detail::store(z + i, simd::fma(detail::load(x + i, some), detail::load(y + i, some), sum), some);
   });
-  return simd::reduce_add(sum);
+}
+
+/// z_i = a_i b_i − c_i d_i; z may be any of them.
+template <class Acc>
+void difference_of_products(const Acc* a, const Acc* b, const Acc* c, const Acc* d, Acc* z, index_t n) noexcept {
+  for_each_vector<Acc>(n, [&](index_t i, const auto& some) {
+    const auto less = detail::load(c + i, some) * detail::load(d + i, some);
+    detail::store(z + i, detail::load(a + i, some) * detail::load(b + i, some) - less, some);
+  });
 }
 
 /// Σ x_i
@@ -141,6 +179,15 @@ void project(Acc f, const view<const Acc, 2>& x, const view<const P, 2>& W, cons
       }
     }
   }
+}
+
+/// The adjoint of maps of u = f · x Wᵀ: d_x = f · d_u W, where pull(y, d_y) makes a row of d_u, M numbers, of a row
+/// y = φ(x), in its place. Rows of φ(x) are in `room`.
+template <class Acc, class P, class Pull>
+void pull_projected(Acc f, const view<const P, 2>& W, const view<const Acc, 2>& d_y, const view<Acc, 2>& room,
+                    const view<Acc, 2>& d_x, const Pull& pull) noexcept {
+  for (index_t r = 0; r < room.extent(0); ++r) pull(room.pointer(r, 0), d_y.pointer(r, 0));
+  project<Acc>(f, room.slice(1, 0, W.extent(0)), W.permute({1, 0}), d_x);
 }
 
 /// A projection must be there, have features, and take rows of d numbers.

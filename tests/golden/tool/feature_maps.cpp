@@ -1,4 +1,4 @@
-// Feature maps on their own: over a tensor of any strides, and row by row.
+// Feature maps on their own: over a tensor of any strides, row by row, and their adjoints.
 #include "tests/golden/tool/feature_maps.hpp"
 
 #include <ogive/maps/cosformer.hpp>
@@ -19,28 +19,28 @@ enum class axes {
   bhld,  ///< sequence, head, token, channel
 };
 
-/// x of a file, seen as [B, L, H, d].
+/// A tensor of a file, x or what has its axes, seen as [B, L, H, d].
 template <class T>
 struct operand {
   axes order;
   tensor<T, 4> stored;
 
-  operand(const golden_case& file, axes order_of_file) : order(order_of_file) {
+  operand(const golden_case& file, axes order_of_file, const std::string& name = "x") : order(order_of_file) {
     switch (order) {
       case axes::rows: {
-        const auto rows = file.merged<T, 2>("x");
+        const auto rows = file.merged<T, 2>(name);
         stored = tensor<T, 4>({1, rows.extent(0), 1, rows.extent(1)});
         std::copy(rows.flat().begin(), rows.flat().end(), stored.data());
         break;
       }
       case axes::bld: {
-        const auto tokens = file.get<T, 3>("x");
+        const auto tokens = file.get<T, 3>(name);
         stored = tensor<T, 4>({tokens.extent(0), tokens.extent(1), 1, tokens.extent(2)});
         std::copy(tokens.flat().begin(), tokens.flat().end(), stored.data());
         break;
       }
       default:
-        stored = file.get<T, 4>("x");
+        stored = file.get<T, 4>(name);
     }
   }
   view<const T, 4> x() const { return turned(stored.all()); }
@@ -76,6 +76,20 @@ void run_forms(trial& t, const operand<T>& from, const Map& map, side which) {
   t.check<T>("row by row", "", {"out", testing::flatten(one_by_one.all())});
 }
 
+/// The gradient of x, where the file has one. What the file has through a table of the map, which is a constant of the
+/// adjoint, is added.
+template <class T, class Weights>
+void run_adjoint(trial& t, const operand<T>& from, const Weights& weights, side which) {
+  if (!t.file.has("grad_out")) return;
+  const operand<T> d_out(t.file, from.order, "grad_out");
+  tensor<T, 4> d_x(from.stored.extents(), std::numeric_limits<T>::quiet_NaN());
+  evaluate_adjoint(weights.mapped().map, from.x(), d_out.x(), from.turned(d_x.all()), map_site{.which = which});
+  if constexpr (requires { weights.add_through_table(from.x(), d_out.x(), from.turned(d_x.all())); }) {
+    weights.add_through_table(from.x(), d_out.x(), from.turned(d_x.all()));
+  }
+  t.check<T>("adjoint", "", {"d_x", testing::flatten(d_x.all())});
+}
+
 template <class Mapped>
 void run_definition(trial& t, const operand<double>& from, const Mapped& mapped, side which) {
   const tensor<double, 4> features_of_x = mapped.template define<double>(from.x(), which);
@@ -89,6 +103,7 @@ void run(trial& t, axes order, side which, const Make& make) {
     const operand<T> from(t.file, order);
     const auto weights = make(number, from);
     run_forms<T>(t, from, weights.mapped().map, which);
+    run_adjoint<T>(t, from, weights, which);
     if constexpr (std::is_same_v<T, double>) run_definition(t, from, weights.mapped(), which);
   };
   in(double());
@@ -195,6 +210,24 @@ struct favor_pairs_weights {
     return defined_map(map, [m = map, s = stabilise]<class Acc>(const auto& rows, const map_site&) {
       return reference::favor_pairs<Acc>(rows, m.W, m.temperature, s);
     });
+  }
+  /// c = t max |x_l|² by ∂φ/∂c = −φ: d_x_l −= 2 t x_l Σ φ ⊙ d_φ for the longest row.
+  void add_through_table(const view<const T, 4>& x, const view<const T, 4>& d_y, const view<T, 4>& d_x) const {
+    if (!stabilise) return;
+    tensor<T, 4> y(d_y.extents());
+    evaluate(map, x, y.all());
+    for (index_t b = 0; b < x.extent(0); ++b) {
+      for (index_t h = 0; h < x.extent(2); ++h) {
+        index_t longest = 0;
+        T d_c(0);
+        for (index_t l = 0; l < x.extent(1); ++l) {
+          if (testing::norm(x[b][l][h]) > testing::norm(x[b][longest][h])) longest = l;
+          for (index_t j = 0; j < y.extent(3); ++j) d_c -= y(b, l, h, j) * d_y(b, l, h, j);
+        }
+        const T factor = 2 * static_cast<T>(map.t(x.extent(3))) * d_c;
+        for (index_t i = 0; i < x.extent(3); ++i) d_x(b, longest, h, i) += factor * x(b, longest, h, i);
+      }
+    }
   }
 };
 
