@@ -31,6 +31,7 @@ struct matrix_backward_problem {
   state_hooks<Acc> cotangents;  // loads that of the final state, saves the gradient of the initial one
   bool accumulate = false;
   index_t chunks = 0;  // of the longest sequence
+  index_t room = 0;    // elements that the operator's own adjoints want
 
   /// Heads that share a key or a query head with others are a unit: one task sums their gradients.
   index_t units() const noexcept {
@@ -88,8 +89,8 @@ struct matrix_backward_scratch {
     const index_t keys = tokens * plan.k_stride, values = tokens * plan.v_stride, R = plan.queries;
     const index_t kinds = low_rank ? 2 : 1, readers = R + (removes ? 1 : 0);
     matrix_backward_scratch s{};
-    s.room = memory.take<Acc>(plan.chunk * (padded<Acc>(f.n.input_dim) + 2 * std::max(plan.v_stride, plan.k_stride)) +
-                              2 * padded<Acc>(plan.chunk));
+    s.room = memory.take<Acc>(
+        std::max(p.room, 2 * plan.chunk * std::max(plan.v_stride, plan.k_stride) + 2 * padded<Acc>(plan.chunk)));
     s.states = memory.take<Acc>(std::max<index_t>(p.chunks, 1) * heads * state);
     s.d_state = memory.take<Acc>(heads * state);
     s.z = memory.take<Acc>(f.normalise ? std::max<index_t>(p.chunks, 1) * heads * plan.k_stride : 0);
@@ -966,6 +967,9 @@ matrix_backward_problem<Acc> describe_backward(const matrix_binding<Op>& bound,
   p.adjoints = gradients.template adjoints<Acc>();
   p.cotangents = state_access<Acc, Cotangents>::hooks(cotangents);
   if (how.accumulate) p.cotangents.save = add_state<Acc, Cotangents>;
+  if constexpr (requires { bound.op->template adjoint_room<Acc>(0); }) {
+    p.room = bound.op->template adjoint_room<Acc>(p.forward.plan.chunk);
+  }
   p.accumulate = how.accumulate;
   p.chunks = (p.forward.n.length + p.forward.plan.chunk - 1) / p.forward.plan.chunk;
   return p;

@@ -8,7 +8,7 @@
 // Katharopoulos et al., Transformers are RNNs, arXiv:2006.16236. Four rules for ε are in use: see eps_placement.
 #pragma once
 
-#include <ogive/engine/matrix.hpp>
+#include <ogive/engine/matrix_backward.hpp>
 #include <ogive/engine/product_binding.hpp>
 #include <ogive/maps/polynomial.hpp>
 
@@ -36,6 +36,10 @@ struct linear_attention {
   heads head_map = heads::consecutive;
   index_t position = 0;  ///< absolute position of the first token, for maps that need it
 
+  struct gradient {
+    view<T, 4> q{}, k{}, v{};
+  };
+
   static constexpr const char* name = "linear_attention";
   static constexpr decay decays = decay::none;
   static constexpr write writes = write::additive;
@@ -43,6 +47,7 @@ struct linear_attention {
   template <storage S>
   using state_of = linear_attention_state<S>;
   using default_state = linear_attention_state<accum>;
+  using default_state_gradient = linear_attention_state_gradient<accum>;
 
   matrix_extents extents() const noexcept {
     return {.batch = q.extent(0),
@@ -130,9 +135,73 @@ struct linear_attention {
         detail::product_binding<linear_attention, linear_attention_state<Acc>, Acc>{*this, st, o}.problem());
   }
 
+  /// Calls f(name, field, its gradient) for all of them.
+  template <class F>
+  void for_gradients(const gradient& d, const F& f) const noexcept {
+    f("q", q, d.q), f("k", k, d.k), f("v", v, d.v);
+  }
+  static constexpr bool sums_over_time(const gradient&) noexcept { return false; }
+  static constexpr bool wants_decays(const gradient&) noexcept { return false; }
+  bool wants_outputs(const gradient&) const noexcept { return normalise; }
+  static constexpr void clear(index_t, const gradient&) noexcept {}
+  /// Elements of scratch that the adjoints want for a chunk: rows of x, its gradient, and what the map wants.
+  template <class Acc>
+  index_t adjoint_room(index_t chunk) const noexcept {
+    static_assert(explain_differentiable_map<Map>());
+    const index_t D = detail::padded<Acc>(k.extent(3));
+    return chunk * (D + detail::adjoint_room_dim<Acc>(map, k.extent(3))) + D;
+  }
+
+  template <class Acc>
+  void adjoint_q(tokens at, Acc* panel, index_t stride, Acc* room, const gradient& d, bool accumulate) const noexcept {
+    at.live = at.count;  // padding reads too
+    if (d.q.present()) pull(q, at, side::query, panel, stride, room, d.q, accumulate);
+  }
+  template <class Acc>
+  void adjoint_k(const tokens& at, Acc* panel, index_t stride, Acc* room, const gradient& d,
+                 bool accumulate) const noexcept {
+    if (d.k.present()) pull(k, at, side::key, panel, stride, room, d.k, accumulate);
+  }
+  template <class Acc>
+  void adjoint_v(const tokens& at, Acc* panel, const Acc*, index_t stride, const Acc*, Acc* room, const gradient& d,
+                 bool accumulate) const noexcept {
+    detail::clear_masked(key_mask, at, panel, stride, detail::padded<Acc>(v.extent(3)));
+    detail::store_gradient(panel, stride, d.v, at, accumulate, room);
+  }
+  /// o = n / D for the sums n and D = φ(q)·z + ε: dn = do / D, dD = −(do·o) / D.
+  template <class Acc>
+  void adjoint_store(const tokens& at, const view<const T, 4>& d_o, const Acc* sums, const Acc* denominator, Acc* panel,
+                     index_t stride, Acc* d_denominator, Acc*, const gradient&, bool) const noexcept {
+    using vector = simd::batch<Acc>;
+    detail::load_rows(detail::rows_of(d_o, at, at.count), panel, stride);
+    const detail::quotient<Acc> divide = quotient<Acc>();
+    for (index_t i = 0; i < at.count; ++i) {
+      const detail::row_factor<Acc> factor = divide.factor(normalise ? denominator[i] : Acc(1));
+      vector along(Acc(0));
+      for (index_t j = 0; j < v.extent(3); j += simd::width<Acc>) {
+        Acc* to = panel + i * stride + j;
+        if (normalise) along = simd::fma(simd::load(to), factor(simd::load(sums + i * stride + j)), along);
+        simd::store(to, factor(simd::load(to)));
+      }
+      if (normalise) d_denominator[i] = -factor(simd::reduce_add(along));
+    }
+  }
+
   template <class Acc>
   detail::quotient<Acc> quotient() const noexcept {
     return detail::quotient<Acc>::of(*this, extents().key_dim);
+  }
+
+ private:
+  /// Through the map, and out.
+  template <class Acc>
+  void pull(const view<const T, 4>& x, const tokens& at, side which, const Acc* panel, index_t stride, Acc* room,
+            const view<T, 4>& d_x, bool accumulate) const noexcept {
+    const index_t D = detail::padded<Acc>(x.extent(3));
+    Acc* rest = room + at.count * D;
+    detail::features_adjoint(map, x, at, {.position = position, .which = which}, panel, stride, room, D, rest);
+    if (which == side::key) detail::clear_masked(key_mask, at, room, D, D);
+    detail::store_gradient(room, D, d_x, at, accumulate, rest);
   }
 };
 

@@ -2,7 +2,8 @@
 // threads.
 //
 // A sampler that has gradients names them, `gradients`: pointers to the members of gradient<Op>, in the order of its
-// tokens and parameters; smooth(op) moves arguments away from where they have no slope.
+// tokens and parameters, of which the last may have none; smooth(op) moves arguments away from where they have no
+// slope.
 #pragma once
 
 #include <ogive/engine/verbs.hpp>
@@ -38,9 +39,9 @@ template <class Op, class D, class F>
 void for_gradients(const Op& op, D& d, const F& f) {
   constexpr auto fields = fields_of<Op>();
   constexpr auto gradients = sampler<Op>::gradients;
-  static_assert(std::tuple_size_v<decltype(fields)> == std::tuple_size_v<decltype(gradients)>);
+  static_assert(std::tuple_size_v<decltype(fields)> >= std::tuple_size_v<decltype(gradients)>);
   [&]<std::size_t... I>(std::index_sequence<I...>) { (f(op.*std::get<I>(fields), d.*std::get<I>(gradients)), ...); }
-  (std::make_index_sequence<std::tuple_size_v<decltype(fields)>>());
+  (std::make_index_sequence<std::tuple_size_v<decltype(gradients)>>());
 }
 
 template <class Op>
@@ -321,7 +322,11 @@ void gradients_round(std::uint64_t seed, report& found) {
       (widen(y.op.*std::get<I>(fields_of<Wide>()), x.op.*std::get<I>(fields_of<Narrow>())), ...);
     }
     (std::make_index_sequence<std::tuple_size_v<decltype(fields_of<Wide>())>>());
-    if constexpr (requires { y.op.scale; }) y.op.scale = x.op.scale;
+    if constexpr (requires { *x.op.scale; }) {
+      if (x.op.scale) y.op.scale = *x.op.scale;
+    } else if constexpr (requires { y.op.scale; }) {
+      y.op.scale = x.op.scale;
+    }
     if constexpr (requires { y.op.dt_max; }) y.op.dt_min = x.op.dt_min, y.op.dt_max = x.op.dt_max;
     widen(y.given.initial, x.given.initial);
     if constexpr (requires { y.given.z_initial; }) widen(y.given.z_initial, x.given.z_initial);

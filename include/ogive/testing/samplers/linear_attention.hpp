@@ -151,6 +151,7 @@ template <storage T, feature_map Map>
 struct sampler<linear_attention<T, Map>> : linear_attention_sampler<linear_attention, T, Map> {
   using op = linear_attention<T, Map>;
   static constexpr std::tuple tokens{&op::k, &op::q, &op::v, &op::key_mask};
+  static constexpr std::tuple gradients{&gradient<op>::k, &gradient<op>::q, &gradient<op>::v};
   static constexpr bool left_product = true;  // a form of `forward`
 
   static op draw(rng& random, memory& room, index_t batch, index_t length) {
