@@ -13,8 +13,9 @@
 //   delta       U = β ⊙ (V − R)      y = dU − Xᵀ (β ⊙ y),   dβ = y ⊙ (V − R),   dV = β ⊙ y = −Y
 //   low rank    W = R, and b writes W as k writes U:   Y = dW + (A ∘ a bᵀ)ᵀ Y
 //
-// Y comes from a substitution from the last token up. Gradients of the decays are running sums from the end of a chunk;
-// see matrix_scores_backward.hpp. Yang et al., arXiv:2312.06635 and arXiv:2406.06484; Dao and Gu, arXiv:2405.21060.
+// Y comes from a substitution from the last token up. The gradient of a decay is the sum of what crosses its token,
+// with nothing in it that cancels; see matrix_scores_backward.hpp. Yang et al., arXiv:2312.06635 and arXiv:2406.06484;
+// Dao and Gu, arXiv:2405.21060.
 #pragma once
 
 #include <ogive/engine/matrix.hpp>
@@ -313,11 +314,11 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     if constexpr (Write == write::additive && Decay == decay::none) {
       if (p_.normalise) normaliser_cotangents(c, number, n);
     }
-    Acc boundary = decay_of_state(c, n);
+    const Acc boundary = decay_of_state(c, n);
     move_state(c, n, Y);
     score_cotangents(c, Y);
     if constexpr (Decay == decay::scalar) {
-      boundary = scalar_scores(c, boundary);
+      scalar_scores(c, boundary);
     } else if constexpr (Decay == decay::per_key) {
       channel_scores_back(at, c);
     } else {
@@ -611,19 +612,41 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     return simd::reduce_add(sum);
   }
 
-  Acc scalar_scores(const chunk<Acc>& c, Acc total) noexcept {
-    for (index_t r = 0; r < plan_.queries + (removes ? 1 : 0); ++r) {
+  /// dP under its decays, and what it gives to rows and decays.
+  void scalar_scores(const chunk<Acc>& c, Acc boundary) noexcept {
+    const auto decayed = [&](index_t r) noexcept {
       decay_scores<Acc, Arch>(c.tokens, d_score(r, 0), c.decays.a, d_score(r, 0), c.score_stride);
-    }
-    for (index_t j = 0; j < c.tokens; ++j) total += dot(s_.k + j * c.k_stride, d_key(0) + j * c.k_stride);
+    };
+    for (index_t r = 0; r < plan_.queries; ++r) decayed(r);
+    if (adjoint_.decays) scalar_gates(c, boundary);
+    if constexpr (removes) decayed(plan_.queries);
     plain_scores(c);
-    for (index_t m = c.tokens; m-- > 0 && adjoint_.decays;) {
-      for (index_t r = 0; r < plan_.queries + (removes ? 1 : 0); ++r) {
-        total += dot(reader_rows(r) + m * c.k_stride, d_reader(r) + m * c.k_stride);
-      }
-      b_.d_gates[m] = total -= dot(s_.k + m * c.k_stride, d_key(0) + m * c.k_stride);
+  }
+
+  /// dg_m = Γ Σ S₀ ⊙ dS + Σ_{j<m} k_j·dk_j(dS) + Σ_{i≥m} x_i·dx_i(S₀) + Σ_{j<m≤i} P_ij dP_ij, one of P and dP decayed.
+  void scalar_gates(const chunk<Acc>& c, Acc boundary) noexcept {
+    for (index_t m = 0; m < c.tokens; ++m) {
+      b_.d_gates[m] = boundary;
+      boundary += dot(s_.k + m * c.k_stride, d_key(0) + m * c.k_stride);
     }
-    return total;
+    Acc of_state = 0;
+    for (index_t m = c.tokens; m-- > 0;) {
+      for (index_t r = 0; r < plan_.queries + (removes ? 1 : 0); ++r) {
+        of_state += dot(reader_rows(r) + m * c.k_stride, d_reader(r) + m * c.k_stride);
+      }
+      vector crossing(Acc(0));
+      for (index_t j = 0; j < m; j += W) {  // row m of `weights`: Σ_{i≥m} P_ij dP_ij
+        const index_t at = m * c.score_stride + j;
+        vector sum = m + 1 < c.tokens ? simd::load<Arch>(b_.weights + at + c.score_stride) : vector(Acc(0));
+        for (index_t r = 0; r < plan_.queries + (removes ? 1 : 0); ++r) {
+          const Acc* P = r == plan_.queries ? b_.removal : s_.scores + r * score_panel();
+          sum = simd::fma(simd::load<Arch>(P + at), simd::load<Arch>(d_score(r, 0) + at), sum);
+        }
+        simd::store(b_.weights + at, sum);
+        crossing = crossing + simd::select(simd::first_n<Acc, Arch>(m - j), sum, vector(Acc(0)));
+      }
+      b_.d_gates[m] += of_state + simd::reduce_add(crossing);
+    }
   }
 
   void channel_scores_back(const tokens& at, const chunk<Acc>& c) noexcept {
@@ -635,11 +658,8 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     const auto readers = [&](index_t r) noexcept -> row_adjoint<Acc> { return {reader_rows(r), d_reader(r)}; };
     channel_scores_adjoint<Acc, Arch, Write, Read, keys>(
         c.tokens, plan_.chunk, c.key_dim, c.k_stride, b_.channels, plan_.queries, readers, written,
-        [&](index_t r, int key) noexcept { return d_score(r, key); }, c.score_stride, b_.boundary);
-    if (adjoint_.decays) {
-      channel_gates_adjoint<Acc, Arch, Write, Read, keys>(c.tokens, c.key_dim, c.k_stride, plan_.queries, readers,
-                                                          written, b_.boundary, b_.d_gates);
-    }
+        [&](index_t r, int key) noexcept { return d_score(r, key); }, c.score_stride, b_.boundary,
+        adjoint_.decays ? b_.d_gates : nullptr);
   }
 
   /// The adjoint of q·(u ⊙ k), on the diagonal of the scores.
