@@ -487,10 +487,10 @@ std::size_t diagonal_backward_bytes(const Op& op) noexcept {
     return view<X, 4>(nullptr, x.extents(), strides);
   };
   std::size_t most = 0;
-  for (const int over : {0, 1, 2, 3}) {
+  for (unsigned over = 0; over < 16; ++over) {
     gradient<Op> d{};
-    d.B = like(op.B, (over & 1) != 0, (over & 2) != 0);
-    d.C = like(op.C, (over & 1) != 0, (over & 2) != 0);
+    d.B = like(op.B, (over & 1U) != 0, (over & 2U) != 0);
+    d.C = like(op.C, (over & 4U) != 0, (over & 8U) != 0);
     most = std::max({most, of_gradient(accum_t<typename Op::scalar>{}, d), of_gradient(double{}, d)});
   }
   return most;
