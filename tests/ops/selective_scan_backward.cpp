@@ -402,6 +402,7 @@ TEST_CASE("gradients of the selective scan where decays vanish") {
     draws<double> x(seed + i, {1, 12, 5, 3});
     x.op.dt_softplus = false;
     x.op.dt_bias = {};
+    x.d.dt_bias = {};
     x.op.rule = i % 4 < 2 ? discretisation::mamba : discretisation::zoh;
     constexpr double steps[] = {0.5, 400, 2000, 0};
     testing::for_each(x.op.dt, [&](const double& d, index_t t) {
@@ -409,13 +410,12 @@ TEST_CASE("gradients of the selective scan where decays vanish") {
     });
     if (endless) const_cast<double&>(x.op.A(0, 0)) = -std::numeric_limits<double>::infinity();
     x.run();
+    // No step changes what −∞ does: it has no part in the cotangent of a step.
     x.each([&](const char* name, const auto& gradient) {
       INFO(name);
-      if (name != std::string("dt_bias"))
-        CHECK(std::ranges::all_of(testing::flatten(gradient), [](double v) { return std::isfinite(v); }));
+      CHECK(std::ranges::all_of(testing::flatten(gradient), [](double v) { return std::fabs(v) < 1e100; }));
     });
     each_field(x, [&](const char* name, const auto& field, const auto& gradient) {
-      if (name == std::string("dt_bias")) return;
       if (endless && (name == std::string("dt") || name == std::string("A"))) return;  // no differences there
       tests::check_gradient(name, field, gradient, [&] { return loss_of(x); });
     });

@@ -53,7 +53,7 @@ struct selective_scan {
   integers offsets{};  ///< packed sequences, a state each
 
   /// Complex ones are ∂/∂Re + i ∂/∂Im. Those of B and C have no step along an axis, batch or time, over which they are
-  /// to be summed; the field must then have none there either.
+  /// to be summed; the field must then have none there either. An absent D or dt_bias is one of zeros.
   struct gradient {
     view<T, 3> u{};
     view<accum, 3> dt{};
