@@ -422,6 +422,43 @@ TEST_CASE("gradients of the selective scan where decays vanish") {
   }
 }
 
+TEMPLATE_TEST_CASE("padding that nobody asks for says nothing, whatever it holds", "", float, std::complex<float>) {
+  OGIVE_SEED(seed, 67);
+  for (std::uint64_t i = 0; i < 8; ++i) {
+    CAPTURE(i);
+    draws<float, TestType> x(seed + i, {2, 40, 20, 3}, testing::layout::dense, i % 2 == 0);
+    if (x.op.B.stride(0) == 0 || x.op.C.stride(0) == 0) continue;
+    x.lengths = {17, 0};
+    x.op.lengths = x.lengths;
+    const auto pad = [&](const auto& field, auto value) {
+      using X = decltype(value);
+      for (index_t b = 0; field.present() && b < 2; ++b) {
+        const index_t from = x.lengths[static_cast<std::size_t>(b)];
+        const auto tail = field[b].slice(0, from, 40 - from);
+        testing::for_each(tail, [&](const X& number, index_t) { const_cast<X&>(number) = value; });
+      }
+    };
+    const auto pad_all = [&](float value) {
+      pad(x.op.u, value), pad(x.op.dt, value), pad(x.op.z, value);
+      pad(x.op.B, typename draws<float, TestType>::operand(value));
+      pad(x.op.C, typename draws<float, TestType>::operand(value));
+    };
+    pad(x.d_y, 0.0F);
+    pad_all(0);
+    x.run();
+    pad(x.d.z, 0.0F);
+    const auto expected = all_gradients(x);
+    pad_all(std::numeric_limits<float>::quiet_NaN());
+    x.run();
+    pad(x.d.z, 0.0F);  // 0 · NaN, in rows of its own
+    std::size_t place = 0;
+    x.each([&](const char* name, const auto& gradient) {
+      INFO(name);
+      CHECK(testing::flatten(gradient) == expected[place++]);
+    });
+  }
+}
+
 TEST_CASE("backward of the selective scan refuses what does not fit, and writes nothing") {
   using scan = draws<float>;
   const auto refused = [](const char* words, const auto& spoil) {

@@ -39,7 +39,7 @@ OGIVE_INLINE void store_mode(Acc* p, const complex_vector<Acc, Arch>& x) noexcep
   simd::store(p + simd::width<Acc, Arch>, x.im);
 }
 
-/// x y + z, x conj(y) + z, s x for real s, and Re (x conj(y)) + z.
+/// x y + z; the conjugate; s x for real s; x y; x + y; one of two; Re (x conj(y)) + z.
 template <class Acc, class Arch>
 OGIVE_INLINE auto mode_fma(const simd::batch<Acc, Arch>& x, const simd::batch<Acc, Arch>& y,
                            const simd::batch<Acc, Arch>& z) noexcept {
@@ -74,6 +74,24 @@ OGIVE_INLINE auto times(const simd::batch<Acc, Arch>& x, const simd::batch<Acc, 
 template <class Acc, class Arch>
 OGIVE_INLINE auto times(const complex_vector<Acc, Arch>& x, const complex_vector<Acc, Arch>& y) noexcept {
   return complex_vector<Acc, Arch>{simd::fnma(x.im, y.im, x.re * y.re), simd::fma(x.re, y.im, x.im * y.re)};
+}
+template <class Acc, class Arch>
+OGIVE_INLINE auto mode_sum(const simd::batch<Acc, Arch>& x, const simd::batch<Acc, Arch>& y) noexcept {
+  return x + y;
+}
+template <class Acc, class Arch>
+OGIVE_INLINE auto mode_sum(const complex_vector<Acc, Arch>& x, const complex_vector<Acc, Arch>& y) noexcept {
+  return complex_vector<Acc, Arch>{x.re + y.re, x.im + y.im};
+}
+template <class Acc, class Arch>
+OGIVE_INLINE auto mode_select(const simd::batch_mask<Acc, Arch>& mask, const simd::batch<Acc, Arch>& x,
+                              const simd::batch<Acc, Arch>& y) noexcept {
+  return simd::select(mask, x, y);
+}
+template <class Acc, class Arch>
+OGIVE_INLINE auto mode_select(const simd::batch_mask<Acc, Arch>& mask, const complex_vector<Acc, Arch>& x,
+                              const complex_vector<Acc, Arch>& y) noexcept {
+  return complex_vector<Acc, Arch>{simd::select(mask, x.re, y.re), simd::select(mask, x.im, y.im)};
 }
 template <class Acc, class Arch>
 OGIVE_INLINE auto inner(const simd::batch<Acc, Arch>& x, const simd::batch<Acc, Arch>& y,
@@ -141,10 +159,13 @@ struct diagonal_adjoints {
 
 namespace detail {
 
-/// Factored operands, for one vector of channels as in factored_sweep; here δ is in its own unit.
+/// Factored operands, for one vector of channels as in factored_sweep; here δ is in its own unit. Tokens from `live` on
+/// are padding: they read the state and do nothing to it. What they read it with, NaN too, counts only where somebody
+/// asks for their output.
 template <class Acc>
 struct factored_adjoint {
   index_t tokens;
+  index_t live;
   index_t states;
   index_t row;
   const Acc* delta;
@@ -202,7 +223,16 @@ OGIVE_INLINE void adjoint_factored_block(const factored_adjoint<Acc>& w, index_t
   const auto add_lanes = [&](Acc * to, const vector& term) __attribute__((always_inline)) {
     simd::store(to, w.first ? term : simd::load<Arch>(to) + term);
   };
-  for (index_t t = w.tokens; t-- > 0;) {
+  for (index_t t = w.tokens; t-- > w.live;) {
+    const vector d_y = simd::load<Arch>(w.d_y + t * w.row), none(Acc(0));
+    unroll<Block>([&](auto i) __attribute__((always_inline)) {
+      const index_t lane = ((t * w.states + n) + i) * W;
+      if (w.lanes[0] != nullptr) add_lanes(w.lanes[0] + lane, none);
+      if (w.lanes[1] != nullptr) add_lanes(w.lanes[1] + lane, d_y * h[i]);
+      g[i] = simd::select(d_y == none, g[i], simd::fma(vector(w.C[t * w.shared_row + n + i]), d_y, g[i]));
+    });
+  }
+  for (index_t t = w.live; t-- > 0;) {
     const vector delta = simd::load<Arch>(w.delta + t * w.row);
     const vector x = simd::load<Arch>(w.x + t * w.row);
     const vector d_y = simd::load<Arch>(w.d_y + t * w.row);
@@ -266,6 +296,7 @@ OGIVE_NOINLINE void reduce_lanes(const Acc* lanes, index_t tokens, index_t state
 template <class Acc>
 struct expanded_adjoint {
   index_t tokens;
+  index_t live;
   index_t states;
   const Acc* a;
   const Acc* b;
@@ -299,12 +330,12 @@ OGIVE_NOINLINE void adjoint_expanded(const expanded_adjoint<Acc>& w) noexcept {
       const index_t at = (t * w.states + n) * step;
       const auto d_y = simd::load<Arch>(w.d_y + t * W);
       store_mode(w.d_c + at, scaled(conjugate(h), d_y));
-      const auto c = scaled(conjugate(load(w.c + at)), d_y);
-      if constexpr (Complex) {
-        g = {g.re + c.re, g.im + c.im};
-      } else {
-        g = g + c;
+      const auto read = mode_sum(g, scaled(conjugate(load(w.c + at)), d_y));
+      if (t >= w.live) {
+        g = mode_select(d_y == simd::batch<Acc, Arch>(Acc(0)), g, read);
+        continue;
       }
+      g = read;
       h = load(w.kept + t * step);
       store_mode(w.d_b + at, g);
       store_mode(w.d_a + at, times(g, conjugate(h)));

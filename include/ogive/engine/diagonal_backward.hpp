@@ -199,6 +199,7 @@ class diagonal_backward_task : diagonal_task<Acc, Arch, Complex> {
     for (index_t v = 0; v < at.channels; v += W) {
       adjoint_factored<Arch>(factored_adjoint<Acc>{
           .tokens = at.count,
+          .live = at.live,
           .states = p_.n.states,
           .row = plan_.row,
           .delta = panels.delta + v,
@@ -229,6 +230,7 @@ class diagonal_backward_task : diagonal_task<Acc, Arch, Complex> {
     const diagonal_adjoints<Acc>& d = s_.adjoints;
     p_.hooks.expand(p_.hooks.bound, at, panels);
     adjoint_expanded<Complex, Arch>(expanded_adjoint<Acc>{.tokens = at.count,
+                                                          .live = at.live,
                                                           .states = p_.n.states,
                                                           .a = panels.a,
                                                           .b = panels.b,

@@ -230,7 +230,8 @@ struct selective_scan {
     if (!z.present()) return;
     detail::load_tile(block(z, at, at.count), to.d_y, from.row, [&](index_t i) noexcept {
       return [d = to.d_y + i, &from](const vector& v, index_t t) noexcept {
-        return simd::load(d + t * from.row) * simd::silu(v);
+        const vector out = simd::load(d + t * from.row);
+        return simd::select(out == vector(Acc(0)), out, out * simd::silu(v));
       };
     });
   }
@@ -298,7 +299,7 @@ struct selective_scan {
       for (index_t t = 0; t < at.count; ++t) {
         const index_t place = t * row + i;
         const vector in = simd::load(to.spare + place), out = simd::load(to.d_y + place) * half;
-        d_skip = simd::fma(out, in, d_skip);
+        d_skip = simd::select(out == vector(Acc(0)), d_skip, simd::fma(out, in, d_skip));
         vector d_in = skip * out, d_step(Acc(0));
         if (t < at.live) {
           const vector step = simd::load(from.delta + place);
