@@ -380,8 +380,8 @@ struct selective_scan {
     const index_t first = at.channel / group_size(x);
     const bool shared = first == (at.channel + at.channels - 1) / group_size(x);
     for (index_t t = 0; t < tokens; ++t) {
-      for (index_t n = 0; n < to.states; ++n) {
-        const operand* from = x.pointer(at.batch, at.token + t, 0, n);
+      const operand* from = x.pointer(at.batch, at.token + t, 0, 0);
+      for (index_t n = 0; n < to.states; ++n, from += x.stride(3)) {
         for (index_t part = 0; part < to.planes; ++part, panel += W) {
           if (shared) {
             simd::store(panel, simd::batch<Acc>(part_of<Acc>(from[first * x.stride(2)], part)));
