@@ -34,7 +34,12 @@ concept correction_fields = requires(const Op& op) {
 }
 || requires(const Op& op) { op.a, op.b; };
 template <class Op>
-concept matrix_state_fields = (decay_fields<Op> || correction_fields<Op>)&&requires(const Op& op) {
+concept normaliser_fields = requires(const Op& op) {
+  op.normalise;
+};
+/// Those with a normaliser are defined in `linear_attention.hpp`.
+template <class Op>
+concept matrix_state_fields = (decay_fields<Op> || correction_fields<Op>)&&!normaliser_fields<Op> && requires(const Op& op) {
   op.v, op.scale, op.lengths, op.offsets, op.head_map;
 };
 
