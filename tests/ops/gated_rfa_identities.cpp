@@ -9,7 +9,7 @@ using namespace ogive::tests;
 
 TEMPLATE_TEST_CASE("gated RFA without a normaliser is simple GLA on values times 1 - f", "", float, double) {
   OGIVE_SEED(seed, 212);
-  for_seeds(seed, 8, [](std::uint64_t s) {
+  for_seeds(seed, 16, [](std::uint64_t s) {
     trial<gated_rfa<TestType, maps::identity>> x(s);
     auto& op = x.op;
     op.normalise = false;
@@ -44,13 +44,8 @@ TEMPLATE_TEST_CASE("gated RFA that keeps (n - 1)/n of n tokens is linear attenti
     for (index_t t = 0; t < g.extent(1); ++t) {
       for_each(g.slice(1, t, 1), [&](TestType& gate, index_t) { gate = -std::log1p(1 / static_cast<TestType>(t)); });
     }
-    const averages same{.q = op.q,
-                        .k = op.k,
-                        .v = op.v,
-                        .g = g,
-                        .eps_at = op.eps_at,
-                        .head_map = op.head_map,
-                        .position = op.position};
+    const averages same{
+        .q = op.q, .k = op.k, .v = op.v, .g = g, .eps_at = op.eps_at, .head_map = op.head_map, .position = op.position};
     const definition<sums, TestType> expected(op, {});
     const index_t roundings = sampler<averages>::roundings(same);
     const auto forgotten = draw_state<TestType>(x.random, x.room, same, sequence_count(same));

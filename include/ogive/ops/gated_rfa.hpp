@@ -1,5 +1,5 @@
-// Gated random feature attention: linear attention that prefers recent tokens. State and normaliser are moving averages,
-// a token keeping f_t of what there was.
+// Gated random feature attention: linear attention that prefers recent tokens. State and normaliser are moving
+// averages, a token keeping f_t of what there was.
 //
 //   S_t = f_t S_{t-1} + (1 − f_t) φ(k_t) v_tᵀ     z_t = f_t z_{t-1} + (1 − f_t) φ(k_t)     f_t = exp(g_t)
 //   o_t = S_tᵀ φ(q_t) / (φ(q_t)·z_t + ε)   or   s S_tᵀ φ(q_t)                              S ∈ R^{K×V}, z ∈ R^K
@@ -73,8 +73,8 @@ struct gated_features : linear_attention<T, Map> {
 
 }  // namespace detail
 
-/// q [B, L, Hq, D], k [B, L, Hk, D], v [B, L, H, V], g [B, L, Hk]; o [B, L, max(H, Hq), V]. Hk divides H, and Hq divides
-/// H or H divides Hq. State S [slots, H, K, V] and z [slots, H, K], K = features of D.
+/// q [B, L, Hq, D], k [B, L, Hk, D], v [B, L, H, V], g [B, L, Hk]; o [B, L, max(H, Hq), V]. Hk divides H, and Hq
+/// divides H or H divides Hq. State S [slots, H, K, V] and z [slots, H, K], K = features of D.
 template <storage T, feature_map Map = maps::random_features<accum_t<T>>>
 struct gated_rfa {
   using scalar = T;

@@ -59,7 +59,7 @@ template <class Op>
 concept linear_attention_fields = requires(const Op& op) {
   op.q, op.k, op.v, op.normalise, op.scale, op.eps, op.eps_at, op.key_mask, op.lengths, op.head_map;
 };
-/// Only the causal ones can be packed.
+/// Only the causal ones can be packed, or have gates.
 template <class Op>
 concept causal_linear_attention_fields = linear_attention_fields<Op> && requires(const Op& op) {
   op.offsets;
@@ -171,13 +171,13 @@ void evaluate(const Op& op, const State& given, const view<Out, 4>& o) {
     for (index_t h = 0; h < H; ++h) {
       auto S = load<Acc>(st.initial, st.initial_slots, n, h, {K, V});
       auto z = detail::load_z<Acc>(st, n, h, K);
+      const index_t key = read_by(h, H, op.k.extent(2), op.head_map);
       const auto read = [&](index_t i) {
         detail::for_readers(op, h, [&](index_t out, index_t query) {
           detail::write_row(op, detail::read(op.q[s.batch][i][query], S, z), o[s.batch][i][out]);
         });
       };
       for (index_t t = s.begin; t < s.end; ++t) {
-        const index_t key = read_by(h, H, op.k.extent(2), op.head_map);
         for (index_t r = 0; detail::visible(op, s, t) && r < K; ++r) {
           const auto [keep, write] = detail::gate_of<Acc>(op, s.batch, t, key);
           const Acc k = write * lift<Acc>(op.k(s.batch, t, key, r));
