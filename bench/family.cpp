@@ -1,6 +1,7 @@
 // The gated, the delta and the low-rank operators. Per token and head 4·K·V flops, 6·K·V where a key is corrected
 // before it is written, 8·K·V where a removal is formed beside the write; decays are not counted.
 #include <ogive/ops/gated_delta_rule.hpp>
+#include <ogive/ops/gated_rfa.hpp>
 #include <ogive/ops/gla.hpp>
 #include <ogive/ops/kda.hpp>
 #include <ogive/ops/rwkv6.hpp>
@@ -69,6 +70,10 @@ struct simple_gla_problem : family_problem {
   simple_gla<float> op() const { return {.q = q_, .k = k_, .v = v_, .g = head_g_}; }
   gradient<simple_gla<float>> gradients() { return {like(q_), like(k_), like(v_), like(head_g_)}; }
 };
+struct gated_rfa_problem : family_problem {
+  using family_problem::family_problem;
+  gated_rfa<float, maps::elu1> op() const { return {.q = q_, .k = k_, .v = v_, .g = head_g_}; }
+};
 struct gla_problem : family_problem {
   using family_problem::family_problem;
   gla<float> op() const { return {.q = q_, .k = k_, .v = v_, .g = g_}; }
@@ -111,6 +116,7 @@ void add(const std::string& name, extents n) {
 
 const bool registered = [] {
   add<simple_gla_problem>("simple_gla", {32, 64, 64, 2048, 2});
+  add<gated_rfa_problem>("gated_rfa", {32, 64, 64, 2048, 2});
   add<gla_problem>("gla", {32, 64, 64, 2048, 2});
   add<rwkv6_problem>("rwkv6", {32, 64, 64, 2048, 2});
   add<rwkv7_problem>("rwkv7", {32, 64, 64, 2048, 4});

@@ -236,9 +236,9 @@ bool brief(index_t length, const State& st) noexcept {
   return length <= 8 && st.initial.present();
 }
 
-/// Whether an operator brings a left product, a form without a state.
+/// Whether an operator brings a left product, a form without a state and without decays.
 template <class Op>
-concept with_left_product = requires(const Op& op) {
+concept with_left_product = Op::decays == decay::none && requires(const Op& op) {
   op.template left_bytes<double>();
 };
 

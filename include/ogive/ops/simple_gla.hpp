@@ -1,9 +1,9 @@
-// Gated linear attention with one gate per head and token; also gated RFA, on features, and SSD in attention's letters.
+// Gated linear attention with one gate per head and token; also SSD in attention's letters.
 //
 //   S_t = exp(g_t) S_{t-1} + k_t v_tᵀ,   o_t = s S_tᵀ q_t        S ∈ R^{K×V}
 //
 // As one matrix, o = s ((Q Kᵀ) ∘ D) V with D_ij = exp(g_{j+1} + … + g_i), j ≤ i.
-// Peng et al., Random Feature Attention, arXiv:2103.02143. Yang et al., arXiv:2312.06635 (section 4).
+// Yang et al., arXiv:2312.06635 (section 4).
 #pragma once
 
 #include <ogive/engine/matrix_backward.hpp>

@@ -5,6 +5,9 @@
 //
 // and without the mask j ≤ t when it is not causal. Katharopoulos et al. 2020, arXiv:2006.16236. q and k are features
 // here: `feature_maps.hpp` makes them.
+//
+// Under gates g [B,L,Hk] a token keeps f_t = exp(g_t) of S and of z, and 1 − f_t weighs what it writes: gated RFA,
+// Peng et al. 2021, arXiv:2103.02143.
 #pragma once
 
 #include <ogive/reference/layout.hpp>
@@ -56,10 +59,15 @@ template <class Op>
 concept linear_attention_fields = requires(const Op& op) {
   op.q, op.k, op.v, op.normalise, op.scale, op.eps, op.eps_at, op.key_mask, op.lengths, op.head_map;
 };
-/// Only the causal one can be packed.
+/// Only the causal ones can be packed, or have gates.
 template <class Op>
 concept causal_linear_attention_fields = linear_attention_fields<Op> && requires(const Op& op) {
   op.offsets;
+};
+
+template <class Op>
+concept gated_linear_attention_fields = causal_linear_attention_fields<Op> && requires(const Op& op) {
+  op.g;
 };
 
 namespace detail {
@@ -67,6 +75,23 @@ namespace detail {
 template <class Op>
 bool visible(const Op& op, const sequence& s, index_t token) {
   return token < s.live && (!op.key_mask.present() || op.key_mask(s.batch, token));
+}
+
+/// What a token keeps of the state, and the weight of what it writes: f and 1 − f under a gate, else 1 and 1.
+template <class Acc>
+struct kept_and_written {
+  Acc keep, write;
+};
+template <class Acc, class Op>
+kept_and_written<Acc> gate_of(const Op& op, index_t b, index_t t, index_t key_head) {
+  using std::exp;
+  using std::expm1;
+  if constexpr (gated_linear_attention_fields<Op>) {
+    const Acc g = lift<Acc>(op.g(b, t, key_head));
+    return {exp(g), -expm1(g)};
+  } else {
+    return {Acc(1), Acc(1)};
+  }
 }
 
 /// Calls `row(output head, query head)` for every output head that reads state head h.
@@ -146,6 +171,7 @@ void evaluate(const Op& op, const State& given, const view<Out, 4>& o) {
     for (index_t h = 0; h < H; ++h) {
       auto S = load<Acc>(st.initial, st.initial_slots, n, h, {K, V});
       auto z = detail::load_z<Acc>(st, n, h, K);
+      const index_t key = read_by(h, H, op.k.extent(2), op.head_map);
       const auto read = [&](index_t i) {
         detail::for_readers(op, h, [&](index_t out, index_t query) {
           detail::write_row(op, detail::read(op.q[s.batch][i][query], S, z), o[s.batch][i][out]);
@@ -153,9 +179,10 @@ void evaluate(const Op& op, const State& given, const view<Out, 4>& o) {
       };
       for (index_t t = s.begin; t < s.end; ++t) {
         for (index_t r = 0; detail::visible(op, s, t) && r < K; ++r) {
-          const Acc k = lift<Acc>(op.k(s.batch, t, read_by(h, H, op.k.extent(2), op.head_map), r));
-          for (index_t c = 0; c < V; ++c) S(r, c) = S(r, c) + k * lift<Acc>(op.v(s.batch, t, h, c));
-          z(r) = z(r) + k;
+          const auto [keep, write] = detail::gate_of<Acc>(op, s.batch, t, key);
+          const Acc k = write * lift<Acc>(op.k(s.batch, t, key, r));
+          for (index_t c = 0; c < V; ++c) S(r, c) = keep * S(r, c) + k * lift<Acc>(op.v(s.batch, t, h, c));
+          z(r) = keep * z(r) + k;
         }
         if (causal && o.present()) read(t);
       }
@@ -167,8 +194,8 @@ void evaluate(const Op& op, const State& given, const view<Out, 4>& o) {
   }
 }
 
-/// Through the scores, O(n²): o_i = Σ_j m_ij (φ(q_i)·φ(k_j)) v_j / Σ_j m_ij φ(q_i)·φ(k_j) with m_ij = [j ≤ i] or 1,
-/// the initial state standing for the keys before. Writes no state.
+/// Through the scores, O(n²): o_i = Σ_j m_ij (φ(q_i)·φ(k_j)) v_j / Σ_j m_ij φ(q_i)·φ(k_j) with m_ij = [j ≤ i] or 1, or
+/// [j ≤ i] (1 − f_j) f_{j+1} … f_i under gates, the initial state standing for the keys before. Writes no state.
 template <class Acc, linear_attention_fields Op, class State = linear_attention_state<double>, class Out>
 void evaluate_masked(const Op& op, const State& given, const view<Out, 4>& o) {
   constexpr bool causal = causal_linear_attention_fields<Op>;
@@ -184,16 +211,24 @@ void evaluate_masked(const Op& op, const State& given, const view<Out, 4>& o) {
       const index_t key = read_by(h, H, op.k.extent(2), op.head_map);
       detail::for_readers(op, h, [&](index_t out, index_t query) {
         for (index_t i = causal ? s.begin : 0; i < (causal ? s.end : o.extent(1)); ++i) {
-          auto row = detail::read(op.q[s.batch][i][query], S, z);
-          for (index_t j = s.begin; j < (causal ? i + 1 : s.end); ++j) {
+          detail::sums<Acc> row{tensor<Acc, 1>({V}, Acc(0)), Acc(0), Acc(0)};
+          Acc left(1);  // of what was there before token j
+          for (index_t j = (causal ? i + 1 : s.end) - 1; j >= s.begin; --j) {
             if (!detail::visible(op, s, j)) continue;
             Acc score(0);
             for (index_t r = 0; r < K; ++r) {
               score = score + lift<Acc>(op.q(s.batch, i, query, r)) * lift<Acc>(op.k(s.batch, j, key, r));
             }
+            const auto [keep, write] = detail::gate_of<Acc>(op, s.batch, j, key);
+            score = left * write * score;
             for (index_t c = 0; c < V; ++c) row.wv(c) = row.wv(c) + score * lift<Acc>(op.v(s.batch, j, h, c));
             row.w = row.w + score;
+            left = left * keep;
           }
+          const auto before = detail::read(op.q[s.batch][i][query], S, z);
+          for (index_t c = 0; c < V; ++c) row.wv(c) = row.wv(c) + left * before.wv(c);
+          row.w = row.w + left * before.w;
+          row.q = before.q;
           detail::write_row(op, row, o[s.batch][i][out]);
         }
       });

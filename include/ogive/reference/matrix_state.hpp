@@ -33,8 +33,14 @@ concept correction_fields = requires(const Op& op) {
   op.beta;
 }
 || requires(const Op& op) { op.a, op.b; };
+/// What is divided by a normaliser is defined in `linear_attention.hpp`.
 template <class Op>
-concept matrix_state_fields = (decay_fields<Op> || correction_fields<Op>)&&requires(const Op& op) {
+concept normaliser_fields = requires(const Op& op) {
+  op.normalise;
+};
+template <class Op>
+concept matrix_state_fields = (decay_fields<Op> || correction_fields<Op>)&&!normaliser_fields<Op> &&
+                              requires(const Op& op) {
   op.v, op.scale, op.lengths, op.offsets, op.head_map;
 };
 

@@ -88,6 +88,7 @@ Attention<double, maps::identity> featured(const Attention<T, Map>& op, memory& 
   wide.key_mask = op.key_mask;
   wide.lengths = op.lengths;
   if constexpr (requires { op.offsets; }) wide.offsets = op.offsets;
+  if constexpr (requires { op.g; }) wide.g = room.copy<double>(op.g);
   wide.head_map = op.head_map;
   return wide;
 }
