@@ -66,7 +66,7 @@ struct matrix_arguments {
   std::vector<std::int64_t> offsets;
   Op op;
   state<accum> st;
-  testing::cotangents_of<Op> c;
+  testing::cotangents_of<Op> cotangents;
   index_t chunk = 0;
 
   template <class Fill>
@@ -86,8 +86,8 @@ struct matrix_arguments {
     fill(op, from);
     if (!offsets.empty()) op.offsets = offsets;
     if (file.has("initial_state")) st.initial = from.template plain<accum, 4>("initial_state");
-    if (file.has("grad_out")) c.o = from.template field<T, 4>("grad_out");
-    if (file.has("grad_final_state")) c.st.final = from.template plain<accum, 4>("grad_final_state");
+    if (file.has("grad_out")) cotangents.o = from.template field<T, 4>("grad_out");
+    if (file.has("grad_final_state")) cotangents.st.final = from.template plain<accum, 4>("grad_final_state");
   }
 
   template <class O>

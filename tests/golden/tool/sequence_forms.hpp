@@ -35,7 +35,7 @@ void add_state(named_views& list, const std::string& name, const view<T, Rank>& 
 //   define<Acc>(op, st, o)         the definition, computed in Acc
 //   define_masked<Acc>(op, st, o)  the other definition, where there is one
 //   chunk                          tokens per chunk that the file was made with, 0 if it does not say
-//   c                              where there is a backward: the derivatives by the outputs and the final state
+//   cotangents                     where there is a backward: the derivatives by the outputs and the final state
 //   gradients(found)               and what it left behind, as the file names and orders it
 
 namespace detail {
@@ -130,7 +130,7 @@ void run_backward(trial& t, const Arguments& args) {
   for (const layout where : {layout::dense, layout::turned}) {
     testing::memory room(where);
     auto st = args.st;
-    auto c = args.c;
+    auto c = args.cotangents;
     testing::for_pools(st, [&](auto& initial, auto&) { initial = room.copy(initial); });
     testing::for_pools(c.st, [&](auto&, auto& final) { final = room.copy(final); });
     for (const index_t chunk : std::set<index_t>{0, 1, 16, args.chunk}) {
@@ -263,7 +263,7 @@ void run_wide(trial& t, const Make& make) {
   }
   const auto run = [&]<class T>(T, const auto& given) {
     detail::run_forms<T>(t, given);
-    if constexpr (requires { given.c; }) {
+    if constexpr (requires { given.cotangents; }) {
       if (!t.file.gradients().empty()) detail::run_backward<T>(t, given);
     }
   };
