@@ -425,10 +425,9 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
 
     read_state(c, Y);
     write_state(c, n);
-    if constexpr (Write == write::additive && Decay == decay::none) {
-      if (p_.normalise) normaliser_cotangents(c, number, n);
-    }
-    const Acc boundary = decay_of_state(c, n);
+    constexpr bool may_normalise = Write == write::additive && Decay != decay::per_key;
+    Acc boundary = decay_of_state(c, n);
+    if (may_normalise && p_.normalise) boundary += normaliser_cotangents(c, number, n);
     move_state(c, n, Y);
     score_cotangents(c, Y);
     if constexpr (Decay == decay::scalar) scalar_scores(c, boundary);
@@ -437,6 +436,7 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     } else {
       plain_scores(c);
     }
+    if (may_normalise && p_.normalise) bias_cotangents(c);
     if constexpr (Read == read::before) bonus_cotangents(at, c);
     adjoint_.load_v(adjoint_.op, at, Write == write::delta ? b_.recalled : b_.d_v, b_.d_o, plan_.v_stride, b_.d_gates,
                     b_.room);
@@ -604,22 +604,39 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     if constexpr (Write == write::low_rank) written(c.w, d_key(1));
   }
 
-  /// The normaliser is one more column of values, all ones, whose outputs are the denominators.
-  void normaliser_cotangents(const chunk<Acc>& c, index_t number, index_t n) noexcept {
+  /// The normaliser is one more column of values, all ones, whose outputs are the denominators. Answers what the decay
+  /// of the whole chunk says of it.
+  Acc normaliser_cotangents(const chunk<Acc>& c, index_t number, index_t n) noexcept {
+    constexpr bool decays = Decay == decay::scalar;
+    vector boundary(Acc(0));
     for (index_t at = 0; at < c.k_stride; at += W) {
-      const vector z0 = simd::load<Arch>(z(number, n) + at) + vector(p_.bias), after = simd::load<Arch>(d_z(n) + at);
-      vector before = after;
+      const vector z0 = simd::load<Arch>(z(number, n) + at), after = simd::load<Arch>(d_z(n) + at);
+      vector before = decays ? vector(c.decays.whole) * after : after;
+      boundary = simd::fma(z0, before, boundary);
       for (index_t i = 0; i < c.tokens; ++i) {
         Acc* key = d_key(0) + i * c.k_stride + at;
-        simd::store(key, simd::load<Arch>(key) + after);
+        simd::store(key, simd::fma(vector(decays ? c.decays.to_end[i] : Acc(1)), after, simd::load<Arch>(key)));
         for (index_t r = 0; r < plan_.queries; ++r) {
-          const vector d(b_.d_denominator[r * plan_.chunk + i]);
+          const vector d(b_.d_denominator[r * plan_.chunk + i] * (decays ? c.decays.from_start[i] : Acc(1)));
           Acc* reader = d_reader(r) + i * c.k_stride + at;
           simd::store(reader, simd::fma(d, z0, simd::load<Arch>(reader)));
           before = simd::fma(d, simd::load<Arch>(s_.q + r * query_panel() + i * c.k_stride + at), before);
         }
       }
       simd::store(d_z(n) + at, before);
+    }
+    return simd::reduce_add(boundary);
+  }
+  /// What an operator adds to z is under no decay.
+  void bias_cotangents(const chunk<Acc>& c) noexcept {
+    for (index_t r = 0; r < plan_.queries; ++r) {
+      for (index_t i = 0; i < c.tokens; ++i) {
+        const vector d(p_.bias * b_.d_denominator[r * plan_.chunk + i]);
+        for (index_t at = 0; at < c.k_stride; at += W) {
+          Acc* reader = d_reader(r) + i * c.k_stride + at;
+          simd::store(reader, simd::load<Arch>(reader) + d);
+        }
+      }
     }
   }
 

@@ -57,17 +57,86 @@ struct gated_features : linear_attention<T, Map> {
   template <class Acc>
   void load_v(const tokens& at, Acc* panel, index_t stride, Acc* log_decay, Acc* room) const noexcept {
     ungated::load_v(at, panel, stride, log_decay, room);
+    for (index_t i = 0; i < at.count; ++i)
+      log_decay[i] = i < at.live ? log_gate<Acc>(at, i, key_head(at.head)) : Acc(0);
+  }
+
+  struct gradient {
+    typename ungated::gradient features{};
+    view<accum_t<T>, 3> g{};
+  };
+  template <class F>
+  void for_gradients(const gradient& d, const F& f) const noexcept {
+    ungated::for_gradients(d.features, f);
+    f("g", g, d.g);
+  }
+  static constexpr bool sums_over_time(const gradient&) noexcept { return false; }
+  static bool wants_decays(const gradient& d) noexcept { return d.g.present(); }
+  bool wants_outputs(const gradient& d) const noexcept { return ungated::wants_outputs(d.features); }
+  static constexpr void clear(index_t, const gradient&) noexcept {}
+  template <class Acc>
+  index_t adjoint_room(index_t chunk) const noexcept {
+    const matrix_extents n = this->extents();
+    return std::max(ungated::template adjoint_room<Acc>(chunk),
+                    chunk * (padded<Acc>(n.key_dim) + padded<Acc>(n.input_dim)));
+  }
+
+  template <class Acc>
+  void adjoint_store(const tokens& at, const view<const T, 4>& d_o, const Acc* sums, const Acc* denominator, Acc* panel,
+                     index_t stride, Acc* d_denominator, Acc* room, const gradient& d, bool accumulate) const noexcept {
+    ungated::adjoint_store(at, d_o, sums, denominator, panel, stride, d_denominator, room, d.features, accumulate);
+  }
+  template <class Acc>
+  void adjoint_q(const tokens& at, Acc* panel, index_t stride, Acc* room, const gradient& d,
+                 bool accumulate) const noexcept {
+    ungated::adjoint_q(at, panel, stride, room, d.features, accumulate);
+  }
+  /// Comes after those of all values of a key, which begin the gradient of its gate.
+  template <class Acc>
+  void adjoint_k(const tokens& at, Acc* panel, index_t stride, Acc* room, const gradient& d,
+                 bool accumulate) const noexcept {
+    using vector = simd::batch<Acc>;
+    const index_t K = this->extents().key_dim, columns = padded<Acc>(K);
+    if (d.g.present()) ungated::load_k(at, room, columns, room + at.count * columns);
+    for (index_t i = 0; i < at.live; ++i) {
+      const vector log_f(log_gate<Acc>(at, i, at.head)), free = -simd::expm1(log_f);
+      vector along(Acc(0));
+      change_rows(panel + i * stride, stride, 1, K, [&](index_t, index_t j, auto x) noexcept {
+        if (d.g.present()) along = simd::fma(simd::load(room + i * columns + j), x, along);
+        return free * x;
+      });
+      if (d.g.present()) add_gate(d, at, i, at.head, -simd::reduce_add(along * simd::exp(log_f)));
+    }
+    ungated::adjoint_k(at, panel, stride, room, d.features, accumulate);
+  }
+  template <class Acc>
+  void adjoint_v(const tokens& at, Acc* panel, const Acc* d_o, index_t stride, const Acc* d_log_decay, Acc* room,
+                 const gradient& d, bool accumulate) const noexcept {
     const index_t Hk = k.extent(2);
-    const index_t key = this->head_map == heads::tiled ? at.head % Hk : at.head / (v.extent(2) / Hk);
-    for (index_t i = 0; i < at.count; ++i) log_decay[i] = i < at.live ? log_gate<Acc>(at, i, key) : Acc(0);
+    const bool first = this->head_map == heads::tiled ? at.head < Hk : at.head % (v.extent(2) / Hk) == 0;
+    for (index_t i = 0; d.g.present() && i < at.count; ++i) {
+      if (first && !accumulate) d.g(at.batch, at.token + i, key_head(at.head)) = accum_t<T>(0);
+      if (i < at.live) add_gate(d, at, i, key_head(at.head), d_log_decay[i]);
+    }
+    ungated::adjoint_v(at, panel, d_o, stride, d_log_decay, room, d.features, accumulate);
   }
 
  private:
+  index_t key_head(index_t head) const noexcept {
+    const index_t Hk = k.extent(2);
+    return this->head_map == heads::tiled ? head % Hk : head / (v.extent(2) / Hk);
+  }
+  bool masked(const tokens& at, index_t i) const noexcept {
+    return key_mask.present() && !key_mask(at.batch, at.token + i);
+  }
+  template <class Acc>
+  void add_gate(const gradient& d, const tokens& at, index_t i, index_t head, Acc own) const noexcept {
+    if (!masked(at, i)) d.g(at.batch, at.token + i, head) += static_cast<accum_t<T>>(own);
+  }
   /// g of the i-th token, 0 for one that is masked: it leaves everything as it is.
   template <class Acc>
   Acc log_gate(const tokens& at, index_t i, index_t head) const noexcept {
-    const index_t t = at.token + i;
-    return key_mask.present() && !key_mask(at.batch, t) ? Acc(0) : static_cast<Acc>(g(at.batch, t, head));
+    return masked(at, i) ? Acc(0) : static_cast<Acc>(g(at.batch, at.token + i, head));
   }
 };
 
@@ -93,10 +162,16 @@ struct gated_rfa {
   heads head_map = heads::consecutive;
   index_t position = 0;  ///< absolute position of the first token, for maps that need it
 
+  struct gradient {
+    view<T, 4> q{}, k{}, v{};
+    view<accum, 3> g{};
+  };
+
   static constexpr const char* name = "gated_rfa";
   template <storage S>
   using state_of = linear_attention_state<S>;
   using default_state = linear_attention_state<accum>;
+  using default_state_gradient = linear_attention_state_gradient<accum>;
 
   detail::gated_features<T, Map> operands() const noexcept {
     return {{.q = q,
@@ -113,6 +188,9 @@ struct gated_rfa {
              .head_map = head_map,
              .position = position},
             g};
+  }
+  static typename detail::gated_features<T, Map>::gradient gradients(const gradient& d) noexcept {
+    return {{.q = d.q, .k = d.k, .v = d.v}, d.g};
   }
 };
 

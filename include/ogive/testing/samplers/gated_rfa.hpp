@@ -28,11 +28,28 @@ struct sampler<gated_rfa<T, Map>> : linear_attention_sampler<gated_rfa, T, Map> 
   using op = gated_rfa<T, Map>;
   using base = linear_attention_sampler<gated_rfa, T, Map>;
   static constexpr std::tuple tokens{&op::k, &op::q, &op::v, &op::g, &op::key_mask};
+  static constexpr std::tuple gradients{&gradient<op>::k, &gradient<op>::q, &gradient<op>::v, &gradient<op>::g};
 
   static op draw(rng& random, memory& room, index_t batch, index_t length) {
     op x = base::draw(random, room, batch, length, length);
     x.g = draw_uniform<accum_t<T>>(random, room, shape<3>{batch, length, x.k.extent(2)}, -1, 0);
     return x;
+  }
+  /// Lengthens short rows, whose directions have steep slopes.
+  static void smooth(op& x) {
+    for (const auto& rows : {x.q, x.k}) {
+      for (index_t b = 0; b < rows.extent(0); ++b) {
+        for (index_t t = 0; t < rows.extent(1); ++t) {
+          for (index_t h = 0; h < rows.extent(2); ++h) {
+            const auto row = rows[b][t][h];
+            double square = 0;
+            for (index_t j = 0; j < row.extent(0); ++j)
+              square += static_cast<double>(row[j]) * static_cast<double>(row[j]);
+            if (square < 0.5) const_cast<T&>(row[0]) += row[0] < T(0) ? T(-1) : T(1);
+          }
+        }
+      }
+    }
   }
   /// None that grows: its weight would be negative.
   static void harden(rng& random, op& x) { harden_gates(random, x.g); }
