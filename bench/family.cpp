@@ -1,5 +1,5 @@
-// The gated, the delta and the low-rank operators. Per token and head 4·K·V flops, 6·K·V where a key is corrected before
-// it is written, 8·K·V where a removal is formed beside the write; decays are not counted.
+// The gated, the delta and the low-rank operators. Per token and head 4·K·V flops, 6·K·V where a key is corrected
+// before it is written, 8·K·V where a removal is formed beside the write; decays are not counted.
 #include <ogive/ops/gated_delta_rule.hpp>
 #include <ogive/ops/gla.hpp>
 #include <ogive/ops/kda.hpp>
@@ -9,6 +9,7 @@
 #include <ogive/testing/rng.hpp>
 
 #include <bench/matrix_engine.hpp>
+#include <list>
 
 namespace {
 
@@ -41,38 +42,59 @@ class family_problem {
     testing::fill_uniform(random, u_.all(), -1, 1);
   }
   view<float, 4> out() { return o_; }
+  view<const float, 4> cotangents() const { return v_; }
 
  protected:
+  /// Room for the gradients of a field.
+  template <std::size_t Rank>
+  view<float, Rank> like(const tensor<float, Rank>& x) {
+    if constexpr (Rank == 4) {
+      return gradients_.emplace_back(x.extents());
+    } else {
+      return head_gradients_.emplace_back(x.extents());
+    }
+  }
+
   tensor<float, 4> q_, k_, kk_, a_, g_, v_, o_;
   tensor<float, 3> head_g_, beta_;
   tensor<float, 2> u_;
+
+ private:
+  std::list<tensor<float, 4>> gradients_;
+  std::list<tensor<float, 3>> head_gradients_;
 };
 
 struct simple_gla_problem : family_problem {
   using family_problem::family_problem;
   simple_gla<float> op() const { return {.q = q_, .k = k_, .v = v_, .g = head_g_}; }
+  gradient<simple_gla<float>> gradients() { return {like(q_), like(k_), like(v_), like(head_g_)}; }
 };
 struct gla_problem : family_problem {
   using family_problem::family_problem;
   gla<float> op() const { return {.q = q_, .k = k_, .v = v_, .g = g_}; }
+  gradient<gla<float>> gradients() { return {like(q_), like(k_), like(v_), like(g_)}; }
 };
 struct rwkv6_problem : family_problem {
   using family_problem::family_problem;
   rwkv6<float> op() const { return {.r = q_, .k = k_, .v = v_, .w = g_, .u = u_}; }
+  gradient<rwkv6<float>> gradients() { return {like(q_), like(k_), like(v_), like(g_), {}}; }
 };
 struct rwkv7_problem : family_problem {
   using family_problem::family_problem;
   rwkv7<float> op() const { return {.r = q_, .w = g_, .k = k_, .v = v_, .kk = kk_, .a = a_}; }
+  gradient<rwkv7<float>> gradients() { return {like(q_), like(g_), like(k_), like(v_), like(kk_), like(a_)}; }
 };
 struct gated_delta_rule_problem : family_problem {
   using family_problem::family_problem;
   gated_delta_rule<float> op() const {
     return {.q = q_, .k = k_, .v = v_, .g = head_g_, .beta = beta_, .qk_l2norm = 1e-6F};
   }
+  gradient<gated_delta_rule<float>> gradients() { return {like(q_), like(k_), like(v_), like(head_g_), like(beta_)}; }
 };
 struct kda_problem : family_problem {
   using family_problem::family_problem;
   kda<float> op() const { return {.q = q_, .k = k_, .v = v_, .g = g_, .beta = beta_, .qk_l2norm = 1e-6F}; }
+  gradient<kda<float>> gradients() { return {like(q_), like(k_), like(v_), like(g_), like(beta_)}; }
 };
 
 template <class Problem>
@@ -82,6 +104,7 @@ void add(const std::string& name, extents n) {
   add_sequence<Problem>(shape, n, "chunked", verb::chunked);
   add_sequence<Problem>(shape, n, "forward", verb::forward);
   add_sequence<Problem>(shape, n, "forward", verb::forward, 2);
+  add_backward<Problem>(shape, n);
   n.length = 1;
   add_steps<Problem>(shape, n);
 }

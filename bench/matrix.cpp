@@ -30,12 +30,17 @@ class ssd_problem {
   }
   ssd<T> op() const { return {.x = x_, .dt = dt_, .A = A_, .B = B_, .C = C_}; }
   view<T, 4> out() { return y_; }
+  view<const T, 4> cotangents() const { return x_; }
+  gradient<ssd<T>> gradients() {
+    d_x_ = x_, d_B_ = B_, d_C_ = C_, d_dt_ = dt_, d_A_ = A_;
+    return {.x = d_x_, .dt = d_dt_, .A = d_A_, .B = d_B_, .C = d_C_};
+  }
 
  private:
-  tensor<T, 4> x_, y_;
-  tensor<float, 3> dt_;
-  tensor<float, 1> A_;
-  tensor<T, 4> B_, C_;
+  tensor<T, 4> x_, y_, d_x_{};
+  tensor<float, 3> dt_, d_dt_{};
+  tensor<float, 1> A_, d_A_{};
+  tensor<T, 4> B_, C_, d_B_{}, d_C_{};
 };
 
 /// Normalised linear attention through elu + 1.
@@ -67,6 +72,7 @@ const bool registered = [] {
     add_sequence<ssd_problem<float>>("ssd/f32/" + mamba2_name, n, "forward", verb::forward);
   }
   add_sequence<ssd_problem<float>>("ssd/f32/" + mamba2_name, mamba2, "forward", verb::forward, 2);
+  add_backward<ssd_problem<float>>("ssd/f32/" + mamba2_name, mamba2);
   add_steps<ssd_problem<float>>("ssd/f32/" + mamba2_name, {24, 128, 64, 1});
 
   for (const index_t d : {64, 128}) {

@@ -44,7 +44,9 @@ struct extents {
   index_t heads, key_dim, value_dim, length;
   int multiply_adds = 2;
 
-  double flops() const { return 2.0 * multiply_adds * static_cast<double>(key_dim * value_dim) * static_cast<double>(heads * length); }
+  double flops() const {
+    return 2.0 * multiply_adds * static_cast<double>(key_dim * value_dim) * static_cast<double>(heads * length);
+  }
   index_t state_bytes() const { return heads * key_dim * value_dim * static_cast<index_t>(sizeof(float)); }
 };
 
@@ -91,6 +93,34 @@ void sequence(benchmark::State& state, const extents& n, verb which, int threads
   state.counters["to_best"] = chosen / best;
 }
 
+/// Gradients of everything, from cotangents of the outputs. The limit is that of the products with the state: two in
+/// the first sweep and the reverse, of which an additive write has 5, a corrected one 9, a low-rank one 12;
+/// `to_forward` says how much longer they take than `forward`.
+template <class Problem>
+void reverse(benchmark::State& state, const extents& n, int threads) {
+  Problem problem(n);
+  const auto op = problem.op();
+  const auto d = problem.gradients();
+  const view<const float, 4> d_o = problem.cotangents();
+  context ctx = threads == 1 ? context() : openmp_context(threads);
+  const auto back = [&](context& how) { backward(op, {}, d_o, {}, d, {}, how); };
+  const double seconds = iterate(state, threads, [&] { back(ctx); });
+  const int products = n.multiply_adds == 2 ? 5 : n.multiply_adds == 3 ? 9 : 12;
+  report_limit(state, seconds, n.flops() * products / n.multiply_adds / fma_peak<float>() / threads);
+  state.SetItemsProcessed(state.iterations() * n.length);
+  const stopwatch watch(threads);
+  if (threads > 1) {
+    context alone;
+    const auto [one, all] = watch.least(
+        0.1, [&] { back(alone); }, [&] { back(ctx); });
+    state.counters["speedup"] = one / all;
+  } else {
+    const auto [there, again] = watch.least(
+        0.1, [&] { forward(op, {}, problem.out(), {}, ctx); }, [&] { back(ctx); });
+    state.counters["to_forward"] = again / there;
+  }
+}
+
 enum class order { k_first, v_first };
 
 /// One token, the state in place. V-first also says how much longer it takes than K-first, `to_k_first`.
@@ -127,6 +157,13 @@ void add_sequence(const std::string& shape, const extents& n, const std::string&
                            (threads == 1 ? "" : '/' + std::to_string(threads) + "_threads");
   auto* added = benchmark::RegisterBenchmark(name.c_str(), sequence<Problem>, n, which, threads);
   if (threads > 1) added->UseRealTime();
+}
+
+template <class Problem>
+void add_backward(const std::string& shape, const extents& n) {
+  const std::string name = shape + "_L" + std::to_string(n.length) + "/backward";
+  benchmark::RegisterBenchmark(name.c_str(), reverse<Problem>, n, 1);
+  benchmark::RegisterBenchmark((name + "/2_threads").c_str(), reverse<Problem>, n, 2)->UseRealTime();
 }
 
 template <class Problem>

@@ -62,6 +62,18 @@ testing::safetensors_writer relu_case() {
   return file;
 }
 
+/// o = (q·k) v of one token, and its gradients, of which that by k is told.
+testing::safetensors_writer retention_case(double d_k) {
+  testing::safetensors_writer file;
+  file.metadata = {{"op", "retention"},    {"options", "{}"},          {"inputs", "q,k,v"},
+                   {"outputs", "out"},     {"cotangents", "grad_out"}, {"gradients", "d_q,d_k,d_v"},
+                   {"compare", "max_norm"}};
+  const std::pair<const char*, double> numbers[] = {{"q", 2},        {"k", 0.5},   {"v", 3},     {"out", 3},
+                                                    {"grad_out", 1}, {"d_q", 1.5}, {"d_k", d_k}, {"d_v", 1}};
+  for (const auto& [name, number] : numbers) file.add(name, tensor<double, 4>({1, 1, 1, 1}, number).all());
+  return file;
+}
+
 std::string bytes_of(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
@@ -97,6 +109,26 @@ TEST_CASE("ogive_golden finds a wrong value") {
   refused(given, "FAIL");
   CHECK(given.says("in double"));
   CHECK_FALSE(given.says("in float"));
+}
+
+TEST_CASE("ogive_golden compares gradients") {
+  const folder here;
+  const std::string path = here / "case.safetensors";
+  retention_case(6).write(path);
+  CHECK(call("-q " + path).text == "1 passed, 0 failed\n");
+
+  retention_case(6 + 1e-7).write(path);  // by 2e-8 of the whole: more than double has room for, less than float
+  const answer given = call(path);
+  refused(given, "backward in double");
+  CHECK_FALSE(given.says("backward in float"));
+
+  auto file = retention_case(6);
+  file.metadata["gradients"] = "d_q,d_k,d_v,d_w";
+  file.write(path);
+  refused(call(path), "'d_w' is named as a gradient but not stored");
+  file.add("d_w", tensor<double, 1>({1}).all());
+  file.write(path);
+  refused(call(path), "gradient 'd_w' was not compared");
 }
 
 TEST_CASE("ogive_golden says what is wrong with a file") {

@@ -13,8 +13,9 @@
 //   delta       U = β ⊙ (V − R)      y = dU − Xᵀ (β ⊙ y),   dβ = y ⊙ (V − R),   dV = β ⊙ y = −Y
 //   low rank    W = R, and b writes W as k writes U:   Y = dW + (A ∘ a bᵀ)ᵀ Y
 //
-// Y comes from a substitution from the last token up. Gradients of the decays are running sums from the end of a chunk;
-// see matrix_scores_backward.hpp. Yang et al., arXiv:2312.06635 and arXiv:2406.06484; Dao and Gu, arXiv:2405.21060.
+// Y comes from a substitution from the last token up. The gradient of a decay is the sum of what crosses its token,
+// with nothing in it that cancels; see matrix_scores_backward.hpp. Yang et al., arXiv:2312.06635 and arXiv:2406.06484;
+// Dao and Gu, arXiv:2405.21060.
 #pragma once
 
 #include <ogive/engine/matrix.hpp>
@@ -754,37 +755,39 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     return simd::reduce_add(sum);
   }
 
-  /// Gradients by scalar decays: what tokens read and write across each of them, from the state and from each other,
-  /// where x_i·dx_i and y_j·dy_j are rows and columns of D ∘ P.
-  void scalar_scores(const chunk<Acc>& c, Acc total) noexcept {
-    const index_t readers = plan_.queries + (removes ? 1 : 0);
-    for (index_t r = 0; r < readers; ++r) {
+  /// dP under its decays, and what it gives to rows and decays.
+  void scalar_scores(const chunk<Acc>& c, Acc boundary) noexcept {
+    const auto decayed = [&](index_t r) noexcept {
       decay_scores<Acc, Arch>(c.tokens, d_score(r, 0), c.decays.a, d_score(r, 0), c.score_stride);
+    };
+    for (index_t r = 0; r < plan_.queries; ++r) decayed(r);
+    if (adjoint_.decays) scalar_gates(c, boundary);
+    if constexpr (removes) decayed(plan_.queries);
+  }
+
+  /// dg_m = Γ Σ S₀ ⊙ dS + Σ_{j<m} k_j·dk_j(dS) + Σ_{i≥m} x_i·dx_i(S₀) + Σ_{j<m≤i} P_ij dP_ij, one of P and dP decayed.
+  void scalar_gates(const chunk<Acc>& c, Acc boundary) noexcept {
+    for (index_t m = 0; m < c.tokens; ++m) {
+      b_.d_gates[m] = boundary;
+      boundary += dot(s_.k + m * c.k_stride, d_key(0) + m * c.k_stride);
     }
-    if (!adjoint_.decays) return;
-    Acc* d_row = b_.d_gates;
-    Acc* d_column = b_.boundary;
-    for (index_t i = 0; i < c.tokens; ++i) d_row[i] = Acc(0);
-    for (index_t j = 0; j < c.score_stride; j += W) simd::store(d_column + j, vector(Acc(0)));
-    for (index_t r = 0; r < readers; ++r) {
-      const Acc* P = r == plan_.queries ? s_.removal_scores : s_.scores + r * score_panel();
-      for (index_t i = 0; i < c.tokens; ++i) {
-        const index_t seen = r == plan_.queries ? i : i + 1, row = i * c.score_stride;
-        vector sum(Acc(0));
-        for (index_t j = 0; j < seen; j += W) {
-          const index_t count = std::min(W, seen - j);
-          const vector term = simd::load<Arch>(d_score(r, 0) + row + j, count) * simd::load<Arch>(P + row + j, count);
-          sum = sum + term;
-          simd::store(d_column + j, simd::load<Arch>(d_column + j) + term);
-        }
-        d_row[i] += simd::reduce_add(sum);
-      }
-    }
-    for (index_t j = 0; j < c.tokens; ++j) total += dot(s_.k + j * c.k_stride, d_key(0) + j * c.k_stride);
+    Acc of_state = 0;
     for (index_t m = c.tokens; m-- > 0;) {
-      for (index_t r = 0; r < readers; ++r) total += dot(reader_rows(r) + m * c.k_stride, d_reader(r) + m * c.k_stride);
-      total += d_row[m] - d_column[m] - dot(s_.k + m * c.k_stride, d_key(0) + m * c.k_stride);
-      b_.d_gates[m] = c.decays.a[m] == Acc(0) ? Acc(0) : total;
+      for (index_t r = 0; r < plan_.queries + (removes ? 1 : 0); ++r) {
+        of_state += dot(reader_rows(r) + m * c.k_stride, d_reader(r) + m * c.k_stride);
+      }
+      vector crossing(Acc(0));
+      for (index_t j = 0; j < m; j += W) {  // row m of `weights`: Σ_{i≥m} P_ij dP_ij
+        const index_t at = m * c.score_stride + j;
+        vector sum = m + 1 < c.tokens ? simd::load<Arch>(b_.weights + at + c.score_stride) : vector(Acc(0));
+        for (index_t r = 0; r < plan_.queries + (removes ? 1 : 0); ++r) {
+          const Acc* P = r == plan_.queries ? b_.removal : s_.scores + r * score_panel();
+          sum = simd::fma(simd::load<Arch>(P + at), simd::load<Arch>(d_score(r, 0) + at), sum);
+        }
+        simd::store(b_.weights + at, sum);
+        crossing = crossing + simd::select(simd::first_n<Acc, Arch>(m - j), sum, vector(Acc(0)));
+      }
+      b_.d_gates[m] += of_state + simd::reduce_add(crossing);
     }
   }
 
@@ -794,11 +797,8 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     const auto readers = [&](index_t r) noexcept -> row_adjoint<Acc> { return {reader_rows(r), d_reader(r)}; };
     channel_scores_adjoint<Acc, Arch, Write, Read, keys>(
         c.tokens, plan_.chunk, c.key_dim, c.k_stride, b_.channels, plan_.queries, readers, written,
-        [&](index_t r, int key) noexcept { return d_score(r, key); }, c.score_stride, b_.boundary);
-    if (adjoint_.decays) {
-      channel_gates_adjoint<Acc, Arch, Write, Read, keys>(c.tokens, c.key_dim, c.k_stride, plan_.queries, readers,
-                                                          written, b_.channels.a, b_.boundary, b_.d_gates);
-    }
+        [&](index_t r, int key) noexcept { return d_score(r, key); }, c.score_stride, b_.boundary,
+        adjoint_.decays ? b_.d_gates : nullptr);
   }
 
   /// The adjoint of q·(u ⊙ k), on the diagonal of the scores.

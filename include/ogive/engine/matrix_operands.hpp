@@ -36,8 +36,9 @@ struct operand_gradients {
   bool over_time = false;    ///< g or gates are the same for all tokens and sequences: views of stride 0, sums
 };
 
-/// q [B, L, Hq, K], k [B, L, Hk, K], v [B, L, H, V]; o [B, L, max(H, Hq), V]. Hk divides H, and Hq divides H or H divides
-/// Hq. Absent views are not part of the operator, but for k, which is then 1 − exp(g). Gates and β are of type G.
+/// q [B, L, Hq, K], k [B, L, Hk, K], v [B, L, H, V]; o [B, L, max(H, Hq), V]. Hk divides H, and Hq divides H or H
+/// divides Hq. Absent views are not part of the operator, but for k, which is then 1 − exp(g). Gates and β are of type
+/// G.
 template <storage T, decay Decay, write Write = write::additive, read Read = read::after, storage G = accum_t<T>>
 struct matrix_operands {
   using scalar = T;
@@ -54,9 +55,9 @@ struct matrix_operands {
   view<const T, 4> q{}, k{}, v{};
   accum scale = 1;                ///< of q
   std::optional<accum> l2norm{};  ///< ε: q and k become x / √(Σx² + ε)
-  view<const G, 3> g{};       ///< [B, L, H] log decay
-  view<const G, 4> gates{};   ///< [B, L, H, K] log decay per key channel
-  view<const G, 4> beta{};    ///< [B, L, H, 1] or [B, L, H, V]
+  view<const G, 3> g{};           ///< [B, L, H] log decay
+  view<const G, 4> gates{};       ///< [B, L, H, K] log decay per key channel
+  view<const G, 4> beta{};        ///< [B, L, H, 1] or [B, L, H, V]
   view<const T, 4> a{};           ///< [B, L, Hk, K]
   accum a_factor = 1;
   view<const T, 4> b{};        ///< [B, L, Hk, K]
@@ -146,7 +147,8 @@ struct matrix_operands {
     detail::load_tokens(v, at, panel, stride);
     if constexpr (Decay == decay::scalar) {
       const G* from = g.pointer(at.batch, at.token, at.head);
-      for (index_t i = 0; i < at.count; ++i) log_decay[i] = i < at.live ? static_cast<Acc>(from[i * g.stride(1)]) : Acc(0);
+      for (index_t i = 0; i < at.count; ++i)
+        log_decay[i] = i < at.live ? static_cast<Acc>(from[i * g.stride(1)]) : Acc(0);
     }
   }
   template <class Acc>
@@ -173,15 +175,14 @@ struct matrix_operands {
     detail::load_tokens(a, at, a_panel, stride);
     detail::load_tokens(b, at, b_panel, stride);
     const index_t K = q.extent(3);
-    for (index_t i = 0; i < at.live; ++i) {
-      if (b_times.present()) {
-        const T* factor = b_times.pointer(at.batch, at.token + i, at.head, 0);
-        for (index_t j = 0; j < K; j += simd::width<Acc>) {
-          Acc* to = b_panel + i * stride + j;
-          simd::store(to, simd::load(to) * simd::load_strided<Acc, simd::default_arch>(
-                                               factor + j * b_times.stride(3), b_times.stride(3), K - j));
-        }
-      }
+    if (b_times.present()) {
+      constexpr index_t W = simd::width<Acc>;
+      const bool rows = b_times.stride(3) == 1;
+      detail::change_rows(b_panel, stride, at.live, K, [&](index_t i, index_t j, auto x) noexcept {
+        const T* factor = b_times.pointer(at.batch, at.token + i, at.head, j);
+        if (rows && j + W <= K) return x * simd::load_as<Acc, simd::default_arch>(factor);
+        return x * simd::load_strided<Acc, simd::default_arch>(factor, b_times.stride(3), K - j);
+      });
     }
     if (a_factor != accum(1)) {
       detail::change_rows(a_panel, stride, at.live, K, [&](index_t, index_t, auto x) noexcept {
@@ -205,7 +206,8 @@ struct matrix_operands {
   template <class F>
   void for_gradients(const gradient& d, const F& f) const noexcept {
     f(names.q, q, d.q), f(names.k, k, d.k), f(names.v, v, d.v), f(names.g, g, d.g), f(names.g, gates, d.gates);
-    f(names.beta, beta, d.beta), f(names.a, a, d.a), f(names.b, b, d.b), f(names.a, b_times, d.b_times), f(names.u, u, d.u);
+    f(names.beta, beta, d.beta), f(names.a, a, d.a), f(names.b, b, d.b), f(names.a, b_times, d.b_times),
+        f(names.u, u, d.u);
   }
   bool sums_over_time(const gradient& d) const noexcept {
     return d.u.present() || (d.over_time && (d.g.present() || d.gates.present()));
@@ -225,7 +227,8 @@ struct matrix_operands {
     detail::load_rows(detail::rows_of(d_o, at, at.count), panel, stride);
   }
   template <class Acc>
-  void adjoint_q(const tokens& at, Acc* panel, index_t stride, Acc* room, const gradient& d, bool accumulate) const noexcept {
+  void adjoint_q(const tokens& at, Acc* panel, index_t stride, Acc* room, const gradient& d,
+                 bool accumulate) const noexcept {
     if (!d.q.present()) return;
     tokens all = at;
     all.live = at.count;  // padding reads too
@@ -233,7 +236,8 @@ struct matrix_operands {
     detail::store_gradient(panel, stride, d.q, all, accumulate, room);
   }
   template <class Acc>
-  void adjoint_k(const tokens& at, Acc* panel, index_t stride, Acc* room, const gradient& d, bool accumulate) const noexcept {
+  void adjoint_k(const tokens& at, Acc* panel, index_t stride, Acc* room, const gradient& d,
+                 bool accumulate) const noexcept {
     if (!d.k.present()) return;
     finish_gradient(k, at, Acc(1), panel, stride, room);
     detail::store_gradient(panel, stride, d.k, at, accumulate, room);
@@ -274,7 +278,8 @@ struct matrix_operands {
     }
   }
   template <class Acc>
-  void adjoint_beta(const tokens& at, Acc* panel, index_t stride, Acc* room, const gradient& d, bool accumulate) const noexcept {
+  void adjoint_beta(const tokens& at, Acc* panel, index_t stride, Acc* room, const gradient& d,
+                    bool accumulate) const noexcept {
     if (!d.beta.present()) return;
     if (beta_per_value()) {
       detail::store_gradient(panel, stride, d.beta, at, accumulate, room);
@@ -308,10 +313,12 @@ struct matrix_operands {
           detail::store_gradient(factor, index_t(0), d.b_times, one, accumulate, d_factor);
         }
         detail::load_rows(view<const T, 2>(row_of(b_times, at, i)), factor, 0);
-        detail::change_rows(db, stride, 1, K, [&](index_t, index_t j, auto x) noexcept { return x * simd::load(factor + j); });
+        detail::change_rows(db, stride, 1, K,
+                            [&](index_t, index_t j, auto x) noexcept { return x * simd::load(factor + j); });
       }
       if (d.one_a_and_b) {
-        detail::change_rows(da, stride, 1, K, [&](index_t, index_t j, auto x) noexcept { return x + simd::load(db + j); });
+        detail::change_rows(da, stride, 1, K,
+                            [&](index_t, index_t j, auto x) noexcept { return x + simd::load(db + j); });
       }
     }
     detail::store_gradient(d_a, stride, d.a, at, accumulate, room);

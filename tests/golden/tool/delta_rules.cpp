@@ -6,32 +6,17 @@
 namespace ogive::golden {
 
 void run_gated_delta_rule(trial& t) {
-  run_family_wide<gated_delta_rule>(t, family_order::tokens_first, [](auto& op, auto& from) {
-    op.q = from.rows("q");
-    op.g = from.head_gates("g");
-    op.beta = from.head_gates("beta");
-  });
+  run_family_wide<gated_delta_rule>(t, family_order::tokens_first, {"q", "k", "v", "g", "beta"});
 }
-void run_kda(trial& t) {
-  run_family<kda>(t, family_order::tokens_first, [](auto& op, auto& from) {
-    op.q = from.rows("q");
-    op.g = from.gates("g");
-    op.beta = from.head_gates("beta");
-  });
-}
+void run_kda(trial& t) { run_family<kda>(t, family_order::tokens_first, {"q", "k", "v", "g", "beta"}); }
 
 namespace {
 
-/// Heads first; β one for a token or one for each value channel.
+/// β one for a token, or one for each value channel.
 void run_delta_rule(trial& t) {
-  run_family_wide<delta_rule>(t, family_order::heads_first, [](auto& op, auto& from) {
-    op.q = from.rows("q");
-    if (from.rank("beta") == 4) {
-      op.beta_per_value = from.gates("beta");
-    } else {
-      op.beta = from.head_gates("beta");
-    }
-  });
+  const bool per_value = t.file.shape("beta").size() == 4;
+  run_family_wide<delta_rule>(t, family_order::heads_first,
+                              {"q", "k", "v", per_value ? "" : "beta", per_value ? "beta" : ""});
 }
 
 void run_packed(trial& t) {

@@ -34,8 +34,12 @@ golden_case::golden_case(const std::filesystem::path& path) : file_(path) {
   for (const std::string& name : split(entry("complex_as_re_im_last_dim"))) complex_.insert(name);
   inputs_ = split(entry("inputs"));
   outputs_ = split(entry("outputs"));
+  gradients_ = split(entry("gradients"));
   for (const std::string& name : outputs_) {
     if (!has(name)) file_.fail("is named as an output but not stored", name);
+  }
+  for (const std::string& name : gradients_) {
+    if (!has(name)) file_.fail("is named as a gradient but not stored", name);
   }
   const std::string rule = entry("compare");
   if (rule == "elementwise_rel") {

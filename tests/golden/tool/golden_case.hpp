@@ -99,7 +99,9 @@ class golden_case {
 
   /// Names of the outputs that the file holds and wants compared.
   const std::vector<std::string>& outputs() const noexcept { return outputs_; }
-  /// What the file says of an output, for arithmetic in T (double or float).
+  /// Names of the gradients that it holds.
+  const std::vector<std::string>& gradients() const noexcept { return gradients_; }
+  /// What the file says of an output or a gradient, for arithmetic in T (double or float).
   template <class T>
   target expected(const std::string& output) const {
     target wanted{.numbers = file_.values<double>(output), .how = measure_of(output), .bound = 0};
@@ -146,7 +148,7 @@ class golden_case {
   nlohmann::json options_, scales_, hints_;
   testing::rule rule_ = testing::rule::max_norm;
   std::set<std::string> complex_;
-  std::vector<std::string> inputs_, outputs_;
+  std::vector<std::string> inputs_, outputs_, gradients_;
   mutable std::set<std::string> used_;
 };
 

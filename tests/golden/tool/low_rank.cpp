@@ -7,31 +7,11 @@ namespace ogive::golden {
 
 namespace {
 
-void run_rwkv7(trial& t) {
-  run_family_wide<rwkv7>(t, family_order::tokens_first, [](auto& op, auto& from) {
-    op.r = from.rows("r");
-    op.w = from.gates("w");
-    op.kk = from.rows("kk");
-    op.a = from.rows("a");
-  });
-}
+void run_rwkv7(trial& t) { run_family_wide<rwkv7>(t, family_order::tokens_first, {"r", "w", "k", "v", "kk", "a"}); }
 
-/// a and b are alpha and beta here, heads first.
-void run_dplr(trial& t) {
-  run_family_wide<dplr>(t, family_order::heads_first, [](auto& op, auto& from) {
-    op.q = from.rows("q");
-    op.a = from.rows("alpha");
-    op.b = from.rows("beta");
-    op.g = from.gates("gk");
-  });
-}
-void run_iplr(trial& t) {
-  run_family_wide<iplr>(t, family_order::heads_first, [](auto& op, auto& from) {
-    op.q = from.rows("q");
-    op.a = from.rows("alpha");
-    op.b = from.rows("beta");
-  });
-}
+/// a and b are alpha and beta here.
+void run_dplr(trial& t) { run_family_wide<dplr>(t, family_order::heads_first, {"q", "k", "v", "alpha", "beta", "gk"}); }
+void run_iplr(trial& t) { run_family_wide<iplr>(t, family_order::heads_first, {"q", "k", "v", "alpha", "beta"}); }
 
 const registration goose("rwkv7", run_rwkv7);
 const registration diagonal("dplr", run_dplr);

@@ -22,11 +22,13 @@ options and its comparison in its metadata; all shapes are read from its tensors
 What runs on a file: the definition in double; every form of the operator (step in one call and token by token,
 recurrent, chunked in chunks of several sizes, forward; left and right product where there is no time) in double and
 float, with K-first and V-first states; and in bfloat16 and float16. Feature maps and discretisations run in double and
-float. Gradients (tensors d_* and grad_*) are looked at where an operator has a backward pass.
+float. Gradients (tensors d_* and grad_*) are looked at where an operator has a backward pass: in double and float, in
+chunks of several sizes, with K-first and V-first states, and added to themselves.
 
 Bounds. double: 1e-10 of the largest number of an output (1e-12 of each element where the file asks for elementwise
-comparison). float: 50 times the error that the file states for the plain formula in float, at least 1e-5. 16-bit
-types: the definition on the rounded arguments, the float bound around it and the rounding of the result on top.
+comparison). float: 50 times the error that the file states for the plain formula in float, at least 1e-5. Gradients
+alike. 16-bit types: the definition on the rounded arguments, the float bound around it and the rounding of the result
+on top.
 
 One line for each file and form: for each type the largest error of all its runs, in the units of the file's rule, and
 its bound. A file passes if all its lines do. A file of an unknown operator fails and is listed apart, and so does a file

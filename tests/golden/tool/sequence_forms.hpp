@@ -2,8 +2,9 @@
 #pragma once
 
 #include <ogive/reference/activations.hpp>
-#include <ogive/testing/trials.hpp>
+#include <ogive/testing/gradient_laws.hpp>
 
+#include <set>
 #include <sstream>
 
 #include "tests/golden/tool/trial.hpp"
@@ -34,6 +35,8 @@ void add_state(named_views& list, const std::string& name, const view<T, Rank>& 
 //   define<Acc>(op, st, o)         the definition, computed in Acc
 //   define_masked<Acc>(op, st, o)  the other definition, where there is one
 //   chunk                          tokens per chunk that the file was made with, 0 if it does not say
+//   c                              where there is a backward: the derivatives by the outputs and the final state
+//   gradients(found)               and what it left behind, as the file names and orders it
 
 namespace detail {
 
@@ -121,6 +124,31 @@ void run_forms(trial& t, const Arguments& args) {
   }
 }
 
+/// backward in T, in chunks of several sizes, with K-first and V-first states; and once added to what is there already.
+template <class T, class Arguments>
+void run_backward(trial& t, const Arguments& args) {
+  for (const layout where : {layout::dense, layout::turned}) {
+    testing::memory room(where);
+    auto st = args.st;
+    auto c = args.c;
+    testing::for_pools(st, [&](auto& initial, auto&) { initial = room.copy(initial); });
+    testing::for_pools(c.st, [&](auto&, auto& final) { final = room.copy(final); });
+    for (const index_t chunk : std::set<index_t>{0, 1, 16, args.chunk}) {
+      const auto found = testing::detail::run_backward(args.op, st, c, {.chunk = chunk}, where);
+      const std::string variant = labels_of({way::kind::chunked, chunk}, where).variant;
+      check<T>(t, "backward", variant, args.gradients(found));
+      if (where == layout::dense && chunk == 0) {
+        backward(args.op, st, c.o, found.st, found.d, {.accumulate = true});
+        named_views sums = args.gradients(found);
+        for (named_view& one : sums) {
+          for (double& number : one.all.numbers) number /= 2;
+        }
+        check<T>(t, "backward", variant + ", half the sum of two", sums);
+      }
+    }
+  }
+}
+
 /// d as PyTorch has it: its softplus is x itself above 20.
 template <class T>
 tensor<T, 3> torch_steps(const view<const T, 3>& dt, const view<const T, 1>& bias) {
@@ -161,9 +189,11 @@ void correct_softplus(trial& t, const Arguments& args) {
 }
 
 /// Whether float can hold what the plain formula goes through; where not, nothing is asked of float. Where the file has
-/// no hint, what that formula loses against itself in double stands in.
+/// no hint, what that formula loses against itself in double stands in; for gradients, which go through the products of
+/// the outputs once more, the most it loses in any of these.
 template <class Arguments>
 bool expect_float(trial& t, const Arguments& args) {
+  double loosest = 0;
   const named_views wide = defined<double>(args, args.op);
   const named_views narrow = defined<float>(args, args.op);
   for (std::size_t i = 0; i < wide.size(); ++i) {
@@ -173,7 +203,13 @@ bool expect_float(trial& t, const Arguments& args) {
     const double error = testing::compare(narrow[i].all.numbers, numbers, 0, wanted.how).error;
     if (!std::isfinite(error)) return false;
     if (t.file.hint(output) == 0) wanted.bound = golden_case::float_bound(error);
+    loosest = std::max(loosest, wanted.bound);
     t.expect<float>(output, wanted);
+  }
+  for (const std::string& gradient : t.file.gradients()) {
+    target wanted = t.expected<float>(gradient);
+    if (t.file.hint(gradient) == 0) wanted.bound = loosest;
+    t.expect<float>(gradient, wanted);
   }
   return true;
 }
@@ -214,8 +250,8 @@ void require_fit(const Arguments& args) {
 
 }  // namespace detail
 
-/// Runs an operator in double and float: its definitions and every form. `make` is called with a number of each storage
-/// type and gives the arguments.
+/// Runs an operator in double and float: its definitions, every form and its backward. `make` is called with a number
+/// of each storage type and gives the arguments.
 template <class Make>
 void run_wide(trial& t, const Make& make) {
   const auto args = make(double());
@@ -225,9 +261,15 @@ void run_wide(trial& t, const Make& make) {
   if constexpr (requires { args.template define_masked<double>(args.op, args.st, view<double, 4>()); }) {
     detail::check<double>(t, "masked", "", detail::defined<double>(args, args.op, true));
   }
-  detail::run_forms<double>(t, args);
+  const auto run = [&]<class T>(T, const auto& given) {
+    detail::run_forms<T>(t, given);
+    if constexpr (requires { given.c; }) {
+      if (!t.file.gradients().empty()) detail::run_backward<T>(t, given);
+    }
+  };
+  run(double(), args);
   const auto narrow = make(float());
-  if (detail::expect_float(t, narrow)) detail::run_forms<float>(t, narrow);
+  if (detail::expect_float(t, narrow)) run(float(), narrow);
 }
 
 /// And in 16-bit numbers.
