@@ -152,21 +152,22 @@ real cross_entropy(const tensor<real, 3>& logits, const tensor<index_t, 2>& answ
 
 using sequence = std::array<piece, 2>;
 
-/// Pairs, then questions.
+/// Pairs in any order, then questions.
 sequence draw(testing::rng& random) {
   sequence text;
+  tensor<index_t, 1> order({keys}), value({keys});
   for (index_t b = 0; b < B; ++b) {
-    std::array<index_t, keys> order, value;
     for (index_t i = 0; i < keys; ++i) {
       const index_t j = random.integer(0, i);
-      order[i] = order[j];
-      order[j] = i;
+      order(i) = order(j);
+      order(j) = i;
+      value(i) = random.integer(keys, words - 1);
     }
-    for (index_t i = 0; i < keys; ++i) {
-      text[0].word(b, 2 * i) = order[i];
-      text[0].word(b, 2 * i + 1) = value[order[i]] = random.integer(keys, words - 1);
+    for (index_t t = 0; t < L; ++t) {
+      text[0].word(b, t) = t % 2 == 0 ? order(t / 2) : value(order(t / 2));
+      text[1].word(b, t) = random.integer(0, keys - 1);
+      text[1].answer(b, t) = value(text[1].word(b, t));
     }
-    for (index_t t = 0; t < L; ++t) text[1].answer(b, t) = value[text[1].word(b, t) = random.integer(0, keys - 1)];
   }
   return text;
 }
