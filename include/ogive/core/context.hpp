@@ -112,16 +112,22 @@ class context {
   template <class Body>
   void run(index_t count, std::size_t bytes, const Body& body) noexcept {
     if (run_pool_ == nullptr || workers_ == 1 || count <= 1) {
-      for (index_t task = team_.ith; task < count; task += team_.nth) body(task, arena(scratch_, bytes));
+      for (index_t task = team_.ith; task < count; task += team_.nth) body(task, scratch(0, bytes));
       if (team_.barrier != nullptr) team_.barrier(team_.user);
       return;
     }
     std::atomic<index_t> ticket{0};
     const auto work = [&](int worker) {
-      std::byte* mine = scratch_ + static_cast<std::size_t>(worker) * bytes;
-      for (index_t task = ticket.fetch_add(1); task < count; task = ticket.fetch_add(1)) body(task, arena(mine, bytes));
+      const arena mine = scratch(worker, bytes);
+      for (index_t task = ticket.fetch_add(1); task < count; task = ticket.fetch_add(1)) body(task, mine);
     };
     run_pool_(pool_, static_cast<int>(std::min<index_t>(workers_, count)), worker_body(work));
+  }
+
+  /// The memory of worker `w` in runs with so many bytes for each: what a run leaves there is there for the next one. A
+  /// team's members share none, each has `workers()` = 1.
+  arena scratch(index_t w, std::size_t bytes) const noexcept {
+    return {scratch_ + static_cast<std::size_t>(w) * bytes, bytes};
   }
 
  private:

@@ -6,8 +6,7 @@
 // its limit is the exponential. The (B, L, D, N) states are never stored.
 #pragma once
 
-#include <ogive/engine/diagonal_task.hpp>
-#include <ogive/engine/verbs.hpp>
+#include <ogive/engine/diagonal_backward.hpp>
 #include <ogive/simd/flush.hpp>
 
 #include <algorithm>
@@ -15,55 +14,6 @@
 namespace ogive {
 inline namespace OGIVE_ABI {
 namespace detail {
-
-/// An operator and where its outputs go: what the hooks see.
-template <class Op>
-struct diagonal_binding {
-  const Op* op;
-  const view<typename Op::scalar, 3>* y;
-
-  template <class Acc>
-  diagonal_hooks<Acc> hooks() const noexcept {
-    return {this,
-            [](const void* bound, const diagonal_tile& at, const diagonal_panels<Acc>& to) noexcept {
-              static_cast<const diagonal_binding*>(bound)->op->load(at, to);
-            },
-            [](const void* bound, const diagonal_tile& at) noexcept {
-              const auto* self = static_cast<const diagonal_binding*>(bound);
-              return self->op->ahead(at, *self->y);
-            },
-            [](const void* bound, const diagonal_tile& at, const diagonal_panels<Acc>& to) noexcept {
-              static_cast<const diagonal_binding*>(bound)->op->expand(at, to);
-            },
-            [](const void* bound, const diagonal_tile& at, const diagonal_panels<Acc>& from) noexcept {
-              const auto* self = static_cast<const diagonal_binding*>(bound);
-              if (self->y->present()) self->op->store(at, from, *self->y);
-            }};
-  }
-};
-
-template <class Op>
-index_t diagonal_sequences(const Op& op) noexcept {
-  return op.offsets.present() ? op.offsets.size() - 1 : op.extents().batch;
-}
-
-template <class Acc, class Op, class State>
-diagonal_problem<Acc> describe_diagonal(const diagonal_binding<Op>& bound, const State& st, bool brief) noexcept {
-  const Op& op = *bound.op;
-  diagonal_problem<Acc> p{};
-  p.n = op.extents();
-  p.hooks = bound.template hooks<Acc>();
-  p.A = diagonal_pool<Acc>::of(op.rates());
-  p.initial = diagonal_pool<Acc>::of(st.initial);
-  p.final = diagonal_pool<Acc>::of(st.final);
-  p.initial_slots = st.initial_slots;
-  p.final_slots = st.final_slots;
-  p.offsets = op.offsets;
-  p.lengths = op.lengths;
-  p.sequences = diagonal_sequences(op);
-  p.plan = diagonal_plan::of<Acc>(p.n, op.shared_run(), p.sequences, is_complex<typename Op::number>, brief);
-  return p;
-}
 
 template <class Acc>
 std::size_t scratch_of(const diagonal_problem<Acc>& p) noexcept {
@@ -100,13 +50,7 @@ status check_diagonal(const Op& op, const State& st, const view<typename Op::sca
   static_assert(is_complex<typename State::storage_type> == is_complex<typename Op::number>,
                 "the state is complex where A is complex, and only there");
   core::checker ask(Op::name);
-  ask.chunk(how);
-  if (ask && how.form != form::automatic && how.form != form::recurrent) {
-    constexpr const char* words[] = {"automatic", "left", "right", "recurrent", "chunked"};
-    ask.refuse("form", status_code::value) << words[static_cast<int>(how.form)]
-                                           << " does not exist where the decay varies per channel and state; "
-                                              "use automatic or recurrent";
-  }
+  check_diagonal_form(ask, how);
   op.check_fields(ask);
   if (!ask) return ask.result();
   const diagonal_extents n = op.extents();
@@ -164,6 +108,21 @@ struct diagonal_engine {
   template <verb Verb, class Op, class State>
   static void run(const Op& op, const State& st, const output<Op>& y, const options& how, context& ctx) {
     run_diagonal<Verb>(op, st, y, how, ctx);
+  }
+
+  template <class Op, class State, class StateGradient>
+  static status check_backward(const Op& op, const State& st, const cotangent<output<Op>>& d_y,
+                               const StateGradient& d_st, const gradient<Op>& d, const options& how) noexcept {
+    return check_diagonal_backward(op, st, d_y, d_st, d, how);
+  }
+  template <class Op>
+  static std::size_t backward_bytes(const Op& op, const options&) noexcept {
+    return diagonal_backward_bytes(op);
+  }
+  template <class Op, class State, class StateGradient>
+  static void backward(const Op& op, const State& st, const cotangent<output<Op>>& d_y, const StateGradient& d_st,
+                       const gradient<Op>& d, const options& how, context& ctx) {
+    run_diagonal_backward(op, st, d_y, d_st, d, how, ctx);
   }
 };
 

@@ -110,6 +110,13 @@ struct diagonal_hooks {
 /// - `shared_run()`: from every multiple of it on so many channels share B and C, 0 where operands are not factored;
 /// - the members `load(at, panels)` (δ and x, and B and C where factored), `expand(at, panels)` (a, b, c),
 ///   `store(at, panels, y)`, for both accumulators, and `ahead(at, y)`.
+/// One with gradients has the types `gradient`, which mirrors its fields and has A, B and C among them, and
+/// `default_state_gradient`, and
+/// - `check_gradients(checker&, d, apart)`, `apart(name, view)` being called for every written view;
+/// - `group_size(B or C)`: neighbouring channels that share it; `gradient_reads_output(d)`: whether y is needed;
+/// - the adjoints of the hooks: `cotangent(at, panels, adjoints, d_y)` before a tile, `contract(at, panels, adjoints)`
+///   of `expand`, `store_gradients(at, panels, adjoints, d_y, d, accumulate)` of `load` and `store`, and, when all
+///   tokens are done, `finish_gradients(at, panels, adjoints, d, accumulate)`.
 template <class Op>
 concept diagonal_operator = requires(const Op& op) {
   typename Op::scalar;

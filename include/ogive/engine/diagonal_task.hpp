@@ -64,7 +64,8 @@ struct diagonal_plan {
   bool factored;
   bool brief;  // whether sequences of at most `few` tokens are swept across states
   index_t planes;
-  index_t row;  // channels of a task
+  index_t row;   // of the panels
+  index_t step;  // channels of a task: a row, or fewer in a backward pass
   index_t blocks;
   index_t tokens;      // per tile
   index_t shared_row;  // of B and C; also a row of N numbers
@@ -94,7 +95,8 @@ struct diagonal_plan {
       p.tokens = std::clamp<index_t>(2048 / std::max<index_t>(1, n.states * p.planes * W), 1, 32);
     }
     p.tokens = std::clamp<index_t>(n.length, 1, p.tokens);
-    p.blocks = (n.channels + p.row - 1) / p.row;
+    p.step = p.row;
+    p.blocks = (n.channels + p.step - 1) / p.step;
     return p;
   }
 };
@@ -159,7 +161,7 @@ class diagonal_task {
     diagonal_task(p, diagonal_scratch<Acc>::carve(p, memory), task).sequence();
   }
 
- private:
+ protected:
   using vector = simd::batch<Acc, Arch>;
   static constexpr index_t W = simd::width<Acc, Arch>;
 
@@ -171,8 +173,8 @@ class diagonal_task {
     live_ = p.lengths.present() ? std::min(p.lengths.at(sequence_), length_) : length_;
     at_.batch = packed ? 0 : sequence_;
     at_.token = begin;
-    at_.channel = task % p.plan.blocks * p.plan.row;
-    at_.channels = std::min(p.plan.row, p.n.channels - at_.channel);
+    at_.channel = task % p.plan.blocks * p.plan.step;
+    at_.channels = std::min(p.plan.step, p.n.channels - at_.channel);
     from_ = p.initial.present() ? core::checker::slot_of(p.initial_slots, sequence_) : -1;
     to_ = p.final.present() ? core::checker::slot_of(p.final_slots, sequence_) : -1;
   }
@@ -185,14 +187,19 @@ class diagonal_task {
     }
   }
 
-  /// The hooks of one tile, around a sweep that fills y.
-  template <class Sweep>
-  void tile(index_t position, index_t count, const Sweep& sweep) noexcept {
+  diagonal_tile tile_at(index_t position, index_t count) const noexcept {
     diagonal_tile at = at_;
     at.position = position;
     at.token += position;
     at.count = count;
     at.live = std::clamp<index_t>(live_ - position, 0, count);
+    return at;
+  }
+
+  /// The hooks of one tile, around a sweep that fills y.
+  template <class Sweep>
+  void tile(index_t position, index_t count, const Sweep& sweep) noexcept {
+    const diagonal_tile at = tile_at(position, count);
     p_.hooks.load(p_.hooks.bound, at, s_.panels);
     sweep(at);
     p_.hooks.store(p_.hooks.bound, at, s_.panels);
@@ -201,18 +208,20 @@ class diagonal_task {
   void across_channels() noexcept {
     if (length_ > 0 && p_.A.present()) load_rates();
     load_state();
-    for (index_t t = 0; t < length_; t += plan_.tokens) {
-      tile(t, std::min(plan_.tokens, length_ - t), [this](const diagonal_tile& at) noexcept {
-        if (p_.n.states == 0) {
-          zero_tile(s_.panels.y, plan_.row, 0, at.count, at.channels);  // a sum over no states
-        } else if (plan_.factored) {
-          if constexpr (!Complex) factored(at);
-        } else {
-          expanded(at);
-        }
-      });
-    }
+    for (index_t t = 0; t < length_; t += plan_.tokens) sweep_tile(t, std::min(plan_.tokens, length_ - t));
     store_state();
+  }
+
+  void sweep_tile(index_t position, index_t count) noexcept {
+    tile(position, count, [this](const diagonal_tile& at) noexcept {
+      if (p_.n.states == 0) {
+        zero_tile(s_.panels.y, plan_.row, 0, at.count, at.channels);  // a sum over no states
+      } else if (plan_.factored) {
+        if constexpr (!Complex) factored(at);
+      } else {
+        expanded(at);
+      }
+    });
   }
 
   void factored(const diagonal_tile& at) noexcept {
@@ -282,18 +291,19 @@ class diagonal_task {
     }
   }
   void store_state() noexcept {
-    if (to_ < 0) return;
-    const index_t base = p_.final.offset(to_, at_.channel);
-    for (index_t part = 0; part < plan_.planes; ++part) {
-      p_.final.store(p_.final.data, base + part, {p_.n.states, at_.channels},
-                     {p_.final.strides[2], p_.final.strides[1]}, s_.h + part * plan_.row, plan_.planes * plan_.row);
-    }
+    if (to_ >= 0) store_turned(p_.final, p_.final.offset(to_, at_.channel), s_.h);
   }
   /// [channels, N] to panels [N, planes, row].
-  void load_turned(const diagonal_pool<Acc>& pool, index_t base, Acc* panel) noexcept {
+  void load_turned(const diagonal_pool<Acc>& pool, index_t base, Acc* panel) const noexcept {
     for (index_t part = 0; part < plan_.planes; ++part) {
       pool.load(pool.data, base + part, {p_.n.states, at_.channels}, {pool.strides[2], pool.strides[1]},
                 panel + part * plan_.row, plan_.planes * plan_.row);
+    }
+  }
+  void store_turned(const diagonal_pool<Acc>& pool, index_t base, const Acc* panel) const noexcept {
+    for (index_t part = 0; part < plan_.planes; ++part) {
+      pool.store(pool.data, base + part, {p_.n.states, at_.channels}, {pool.strides[2], pool.strides[1]},
+                 panel + part * plan_.row, plan_.planes * plan_.row);
     }
   }
 

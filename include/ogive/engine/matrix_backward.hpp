@@ -1039,7 +1039,11 @@ struct matrix_backward_engine {
       const gradient_name name(field);
       if (!d_x.present()) return;
       ask.extents(name.text, d_x, x.extents(), "as the field");
-      if (!summed(op, d, d_x)) ask.output(name.text, d_x);
+      if (!summed(op, d, d_x)) {
+        ask.output(name.text, d_x);
+      } else if constexpr (std::remove_cvref_t<decltype(d_x)>::rank >= 3) {
+        if (d_x.extent(0) > 0 && d_x.extent(1) > 0) ask.output(name.text, d_x[0][0]);
+      }
       written(name.text, d_x);
       ask.apart(name.text, d_x, "d_st.initial", d_st.initial);
       op.for_gradients(d, [&](const char* other, const auto&, const auto& d_y) noexcept {

@@ -86,6 +86,19 @@ OGIVE_INLINE void store_tile(const Acc* panel, index_t stride, const view<T, 2>&
   }
 }
 
+/// The same, added to what x holds where `add` says so. The panel then has what x has.
+template <class Acc, class T>
+OGIVE_INLINE void drain_tile(Acc* panel, index_t stride, const view<T, 2>& x, bool add) noexcept {
+  if (add) {
+    load_tile(view<const T, 2>(x), panel, stride, [&](index_t j) noexcept {
+      return [=](const simd::batch<Acc>& before, index_t i) noexcept {
+        return before + simd::load(panel + i * stride + j);
+      };
+    });
+  }
+  store_tile(panel, stride, x);
+}
+
 /// Zeros in the padded width of rows [begin, end).
 template <class Acc>
 OGIVE_INLINE void zero_tile(Acc* panel, index_t stride, index_t begin, index_t end, index_t columns) noexcept {

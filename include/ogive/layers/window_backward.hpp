@@ -39,12 +39,7 @@ struct window_walk {
   /// Rows of a panel into a gradient, which they overwrite or are added to.
   template <class X>
   void drain(Acc* from, const view<X, 2>& to) noexcept {
-    if (accumulate) {
-      load_tile(view<const X, 2>(to), from, row, [&](index_t j) noexcept {
-        return [from, j](const vector& before, index_t i) noexcept { return before + simd::load(from + i * row + j); };
-      });
-    }
-    store_tile(from, row, to);
+    drain_tile(from, row, to, accumulate);
   }
 
   /// The rows of a tile in a tensor [B, L, D].

@@ -9,8 +9,8 @@
 #pragma once
 
 #include <ogive/core/check.hpp>
+#include <ogive/engine/tasks.hpp>
 #include <ogive/engine/verbs.hpp>
-#include <ogive/simd/flush.hpp>
 #include <ogive/simd/math.hpp>
 
 #include <algorithm>
@@ -29,6 +29,15 @@ struct rwkv4_state {
   view<const std::int32_t, 1> final_slots{};
 };
 
+/// Derivatives by α, β and ε as they are kept, [sequences, 3, C]: that of an ε_t belongs to the larger of the two it is
+/// made of.
+template <std::floating_point S>
+struct rwkv4_state_gradient {
+  using storage_type = S;
+  view<const S, 3> final{};
+  view<S, 3> initial{};
+};
+
 /// k and v [B, L, C], w and u [C]; wkv [B, L, C]. State [slots, 3, C].
 template <storage T>
 struct rwkv4 {
@@ -41,65 +50,119 @@ struct rwkv4 {
   integers lengths{};        ///< per sequence; tokens from there on neither decay nor write, and read α/β
   integers offsets{};        ///< packed sequences, a state each
 
+  struct gradient {
+    view<T, 3> k{}, v{};
+    view<accum, 1> w{}, u{};
+  };
+
   static constexpr const char* name = "rwkv4";
   template <std::floating_point S>
   using state_of = rwkv4_state<S>;
   using default_state = rwkv4_state<accum>;
+  using default_state_gradient = rwkv4_state_gradient<accum>;
 
   index_t sequences() const noexcept { return offsets.present() ? offsets.size() - 1 : k.extent(0); }
 };
 
 namespace detail {
 
-/// Channels of one vector, through one sequence.
+/// α, β and ε of one vector of channels, or what belongs to them.
 template <class Acc>
-class rwkv4_sweep {
- public:
+struct rwkv4_triple {
   using vector = simd::batch<Acc>;
-  static constexpr Acc nothing = Acc(-1e38);
+  vector alpha, beta, epsilon;
 
-  rwkv4_sweep(vector log_decay, vector bonus) noexcept : w_(log_decay), u_(bonus) {}
+  static rwkv4_triple nothing() noexcept { return {vector(Acc(0)), vector(Acc(0)), vector(Acc(-1e38))}; }
+  static rwkv4_triple zero() noexcept { return {vector(Acc(0)), vector(Acc(0)), vector(Acc(0))}; }
 
-  template <class S>
-  void load(const view<const S, 2>& rows, index_t channel, index_t count) noexcept {
+  template <class X>
+  static rwkv4_triple load(const view<X, 2>& rows, index_t channel, index_t count) noexcept {
     const auto row = [&](index_t r) {
       return simd::load_strided<Acc, simd::default_arch>(rows.pointer(r, channel), rows.stride(1), count);
     };
-    alpha_ = row(0);
-    beta_ = row(1);
-    epsilon_ = row(2);
+    return {row(0), row(1), row(2)};
   }
   template <class S>
   void save(const view<S, 2>& rows, index_t channel, index_t count) const noexcept {
     const auto row = [&](index_t r, const vector& x) {
       simd::store_strided(rows.pointer(r, channel), rows.stride(1), x, count);
     };
-    row(0, alpha_);
-    row(1, beta_);
-    row(2, epsilon_);
+    row(0, alpha);
+    row(1, beta);
+    row(2, epsilon);
   }
+  static view<Acc, 2> panel(Acc* p) noexcept { return {p, {3, simd::width<Acc>}}; }
+};
+
+/// Channels of one vector, through one sequence.
+template <class Acc>
+struct rwkv4_sweep {
+  using vector = simd::batch<Acc>;
+  vector w, u;
+  rwkv4_triple<Acc> h = rwkv4_triple<Acc>::nothing();
 
   vector average(const vector& k, const vector& v) const noexcept {
-    const vector own = u_ + k, top = simd::max(epsilon_, own);
-    const vector past = simd::exp(epsilon_ - top), now = simd::exp(own - top);
-    return simd::divide(simd::fma(past, alpha_, now * v), simd::fma(past, beta_, now));
+    const vector own = u + k, top = simd::max(h.epsilon, own);
+    const vector past = simd::exp(h.epsilon - top), now = simd::exp(own - top);
+    return simd::divide(simd::fma(past, h.alpha, now * v), simd::fma(past, h.beta, now));
   }
   /// What a row sees that has no value of its own.
   vector average() const noexcept {
     const vector zero(Acc(0));
-    return simd::select(beta_ == zero, zero, simd::divide(alpha_, beta_));
+    return simd::select(h.beta == zero, zero, simd::divide(h.alpha, h.beta));
   }
   void advance(const vector& k, const vector& v) noexcept {
-    const vector decayed = w_ + epsilon_, top = simd::max(decayed, k);
+    const vector decayed = w + h.epsilon, top = simd::max(decayed, k);
     const vector past = simd::exp(decayed - top), now = simd::exp(k - top);
-    alpha_ = simd::fma(past, alpha_, now * v);
-    beta_ = simd::fma(past, beta_, now);
-    epsilon_ = top;
+    h = {simd::fma(past, h.alpha, now * v), simd::fma(past, h.beta, now), top};
+  }
+};
+
+/// The same from its end: d is the cotangent of the state after a token, then of the one before it.
+template <class Acc>
+struct rwkv4_adjoint {
+  using vector = simd::batch<Acc>;
+  using triple = rwkv4_triple<Acc>;
+  vector w, u;
+  triple d = triple::zero();
+  vector d_w = vector(Acc(0)), d_u = vector(Acc(0));  // sums
+  vector d_k = vector(Acc(0)), d_v = vector(Acc(0));  // of the last token
+
+  /// A row of padding, which reads α/β of the state h.
+  void average(const triple& h, const vector& d_o) noexcept {
+    const vector zero(Acc(0));
+    const auto none = h.beta == zero;
+    const vector share = simd::select(none, zero, simd::divide(d_o, h.beta));
+    const vector o = simd::select(none, zero, simd::divide(h.alpha, h.beta));
+    d.alpha = d.alpha + share;
+    d.beta = simd::fnma(share, o, d.beta);
   }
 
- private:
-  vector w_, u_;
-  vector alpha_ = vector(Acc(0)), beta_ = vector(Acc(0)), epsilon_ = vector(nothing);
+  /// A token on the state h. The quotient is the same for any common factor of its two sums, so `top` has no derivative
+  /// there; in the state it goes to the larger exponent, whose own factor is 1.
+  void token(const triple& h, const vector& k, const vector& v, const vector& d_o) noexcept {
+    const vector decayed = w + h.epsilon, above = simd::max(decayed, k);
+    const vector kept = simd::exp(decayed - above), written = simd::exp(k - above);
+    const vector d_written = written * simd::fma(d.alpha, v, d.beta);
+    const vector d_kept = kept * simd::fma(d.alpha, h.alpha, d.beta * h.beta);
+    const auto newer = decayed < k;
+    const vector d_decayed = simd::select(newer, d_kept, d.epsilon - d_written);
+    d_k = simd::select(newer, d.epsilon - d_kept, d_written);
+    d_v = written * d.alpha;
+    d_w = d_w + d_decayed;
+
+    const vector own = u + k, top = simd::max(h.epsilon, own);
+    const vector past = simd::exp(h.epsilon - top), now = simd::exp(own - top);
+    const vector sum = simd::fma(past, h.beta, now);
+    const vector o = simd::divide(simd::fma(past, h.alpha, now * v), sum);
+    const vector share = simd::divide(d_o, sum), of_past = share * past, of_now = share * now;
+    const vector d_own = of_now * (v - o);
+    d_k = d_k + d_own;
+    d_u = d_u + d_own;
+    d_v = d_v + of_now;
+    d = {simd::fma(kept, d.alpha, of_past), simd::fnma(of_past, o, kept * d.beta),
+         simd::fma(of_past, simd::fnma(o, h.beta, h.alpha), d_decayed)};
+  }
 };
 
 struct rwkv4_engine {
@@ -117,18 +180,10 @@ struct rwkv4_engine {
   template <class Op, class State>
   static status check(const Op& op, const State& st, const output<Op>& o, const options& how) noexcept {
     core::checker ask(Op::name);
-    ask.chunk(how);
-    if (ask && how.form != form::automatic && how.form != form::recurrent) {
-      ask.refuse("form", status_code::value) << "has no other choice than automatic or recurrent";
-    }
-    const index_t B = op.k.extent(0), L = op.k.extent(1), C = op.k.extent(2);
-    ask.given("k", op.k).given("v", op.v).given("w", op.w).given("u", op.u);
-    ask.extents("v", op.v, {B, L, C}, "[B, L, C] as k");
-    ask.extents("w", op.w, {C}, "[C], C as k").extents("u", op.u, {C}, "[C], C as k");
-    ask.offsets(op.offsets, B, L);
+    check_fields(ask, op, how);
     if (!ask) return ask.result();
-    ask.lengths(op.lengths, op.sequences());
-    ask.extents("o", o, {B, L, C}, "[B, L, C] as k").output("o", o);
+    const index_t C = op.k.extent(2);
+    ask.extents("o", o, op.k.extents(), "[B, L, C] as k").output("o", o);
     ask.apart("o", o, "k", op.k).apart("o", o, "v", op.v).apart("o", o, "w", op.w).apart("o", o, "u", op.u);
     ask.pools("initial", st.initial, "final", st.final, st.initial_slots, st.final_slots, op.sequences(), {0, 3, C},
               "[slots, 3, C]");
@@ -145,18 +200,104 @@ struct rwkv4_engine {
   template <verb, class Op, class State>
   static void run(const Op& op, const State& st, const output<Op>& o, const options&, context& ctx) noexcept {
     const index_t blocks = (op.k.extent(2) + block - 1) / block;
-    const bool flush = ctx.flush();
-    ctx.run(op.sequences() * blocks, 0, [&](index_t task, arena) noexcept {
-      if (flush) {
-        const flush_subnormals quiet;
-        channels(op, st, o, task / blocks, task % blocks * block);
-      } else {
-        channels(op, st, o, task / blocks, task % blocks * block);
-      }
+    run_tasks(ctx, op.sequences() * blocks, 0,
+              [&](index_t task, arena) noexcept { channels(op, st, o, task / blocks, task % blocks * block); });
+  }
+
+  template <class Op, class State, class StateGradient>
+  static status check_backward(const Op& op, const State& st, const cotangent<output<Op>>& d_o,
+                               const StateGradient& d_st, const gradient<Op>& d, const options& how) noexcept {
+    core::checker ask(Op::name);
+    check_fields(ask, op, how);
+    if (!ask) return ask.result();
+    const index_t C = op.k.extent(2), n = op.sequences();
+    using S = typename State::storage_type;
+    ask.pools("initial", st.initial, "final", view<S, 3>(), st.initial_slots, {}, n, {0, 3, C}, "[slots, 3, C]");
+    ask.extents("d_o", d_o, op.k.extents(), "[B, L, C] as k");
+    ask.extents("d.k", d.k, op.k.extents(), "[B, L, C]").extents("d.v", d.v, op.k.extents(), "[B, L, C] as k");
+    ask.extents("d.w", d.w, {C}, "[C], C as k").extents("d.u", d.u, {C}, "[C], C as k");
+    ask.extents("d_st.final", d_st.final, {n, 3, C}, "[sequences, 3, C]");
+    ask.extents("d_st.initial", d_st.initial, {n, 3, C}, "[sequences, 3, C]");
+    const auto written = [&](const char* field, const auto& x) noexcept {
+      ask.output(field, x).apart(field, x, "k", op.k).apart(field, x, "v", op.v).apart(field, x, "w", op.w);
+      ask.apart(field, x, "u", op.u).apart(field, x, "d_o", d_o).apart(field, x, "initial", st.initial);
+    };
+    const auto apart = [&](const char* field, const auto& x) noexcept {
+      written(field, x);
+      ask.apart(field, x, "d_st.final", d_st.final);
+    };
+    written("d_st.initial", d_st.initial);
+    apart("d.k", d.k);
+    apart("d.v", d.v);
+    apart("d.w", d.w);
+    apart("d.u", d.u);
+    return ask.result();
+  }
+
+  template <class Op>
+  static std::size_t backward_bytes(const Op& op, const options&) noexcept {
+    arena counted;
+    counted.take<double>((tile + (op.k.extent(1) + tile - 1) / tile) * 3 * simd::width<double>);
+    return counted.used();
+  }
+
+  /// A task owns channels and walks through all sequences: sums have one order.
+  template <class Op, class State, class StateGradient>
+  static void backward(const Op& op, const State& st, const cotangent<output<Op>>& d_o, const StateGradient& d_st,
+                       const gradient<Op>& d, const options& how, context& ctx) {
+    const index_t blocks = (op.k.extent(2) + block - 1) / block;
+    const std::size_t room = backward_bytes(op, how);
+    ctx.reserve(static_cast<std::size_t>(ctx.workers()) * room);
+    run_tasks(ctx, blocks, room, [&](index_t task, arena memory) noexcept {
+      gradients(op, st, d_o, d_st, d, how.accumulate, task * block, memory);
     });
   }
 
  private:
+  static constexpr index_t tile = 32;  // tokens between the states that a backward pass keeps
+
+  template <class Op>
+  static void check_fields(core::checker& ask, const Op& op, const options& how) noexcept {
+    ask.chunk(how);
+    if (ask && how.form != form::automatic && how.form != form::recurrent) {
+      ask.refuse("form", status_code::value) << "has no other choice than automatic or recurrent";
+    }
+    const index_t B = op.k.extent(0), L = op.k.extent(1), C = op.k.extent(2);
+    ask.given("k", op.k).given("v", op.v).given("w", op.w).given("u", op.u);
+    ask.extents("v", op.v, {B, L, C}, "[B, L, C] as k");
+    ask.extents("w", op.w, {C}, "[C], C as k").extents("u", op.u, {C}, "[C], C as k");
+    ask.offsets(op.offsets, B, L);
+    if (ask) ask.lengths(op.lengths, op.sequences());
+  }
+
+  /// A sequence's row of the batch, and its tokens there.
+  struct span {
+    index_t b, first, live, last;
+  };
+  template <class Op>
+  static span span_of(const Op& op, index_t sequence) noexcept {
+    const bool packed = op.offsets.present();
+    const index_t first = packed ? op.offsets.at(sequence) : 0;
+    const index_t last = packed ? op.offsets.at(sequence + 1) : op.k.extent(1);
+    const index_t live = op.lengths.present() ? std::min(first + op.lengths.at(sequence), last) : last;
+    return {packed ? 0 : sequence, first, live, last};
+  }
+
+  template <class Acc, class X>
+  static simd::batch<Acc> of_channels(const view<X, 1>& x, index_t c, index_t count) noexcept {
+    return simd::load_strided<Acc, simd::default_arch>(x.pointer(c), x.stride(0), count);
+  }
+  template <class Acc, class X>
+  static simd::batch<Acc> row(const view<X, 3>& x, index_t b, index_t t, index_t c, index_t count) noexcept {
+    return simd::load_strided<Acc, simd::default_arch>(x.pointer(b, t, c), x.stride(2), count);
+  }
+  template <class Acc, class State>
+  static rwkv4_triple<Acc> initial(const State& st, index_t sequence, index_t c, index_t count) noexcept {
+    const index_t from = core::checker::slot_of(st.initial_slots, sequence);
+    if (!st.initial.present() || from < 0) return rwkv4_triple<Acc>::nothing();
+    return rwkv4_triple<Acc>::load(st.initial[from], c, count);
+  }
+
   template <class Op, class State>
   OGIVE_NOINLINE static void channels(const Op& op, const State& st, const output<Op>& o, index_t sequence,
                                       index_t begin) noexcept {
@@ -170,31 +311,97 @@ struct rwkv4_engine {
   template <class Acc, class Op, class State>
   static void sweep(const Op& op, const State& st, const output<Op>& o, index_t sequence, index_t c,
                     index_t count) noexcept {
-    const auto of_channels = [&](const auto& x) noexcept {
-      return simd::load_strided<Acc, simd::default_arch>(x.pointer(c), x.stride(0), count);
+    const span at = span_of(op, sequence);
+    rwkv4_sweep<Acc> over{of_channels<Acc>(op.w, c, count), of_channels<Acc>(op.u, c, count)};
+    over.h = initial<Acc>(st, sequence, c, count);
+    const auto put = [&](index_t t, const auto& x) noexcept {
+      if (o.present()) simd::store_strided(o.pointer(at.b, t, c), o.stride(2), x, count);
     };
-    const auto row = [&](const auto& x, index_t b, index_t t) noexcept {
-      return simd::load_strided<Acc, simd::default_arch>(x.pointer(b, t, c), x.stride(2), count);
-    };
-    const bool packed = op.offsets.present();
-    const index_t b = packed ? 0 : sequence;
-    const index_t first = packed ? op.offsets.at(sequence) : 0;
-    const index_t last = packed ? op.offsets.at(sequence + 1) : op.k.extent(1);
-    const index_t live = op.lengths.present() ? std::min(first + op.lengths.at(sequence), last) : last;
-
-    rwkv4_sweep<Acc> over(of_channels(op.w), of_channels(op.u));
-    const index_t from = core::checker::slot_of(st.initial_slots, sequence);
-    const index_t to = core::checker::slot_of(st.final_slots, sequence);
-    if (st.initial.present() && from >= 0) over.load(st.initial[from], c, count);
-    for (index_t t = first; t < live; ++t) {
-      const auto k = row(op.k, b, t), v = row(op.v, b, t);
-      if (o.present()) simd::store_strided(o.pointer(b, t, c), o.stride(2), over.average(k, v), count);
+    for (index_t t = at.first; t < at.live; ++t) {
+      const auto k = row<Acc>(op.k, at.b, t, c, count), v = row<Acc>(op.v, at.b, t, c, count);
+      if (o.present()) put(t, over.average(k, v));
       over.advance(k, v);
     }
-    for (index_t t = live; o.present() && t < last; ++t) {
-      simd::store_strided(o.pointer(b, t, c), o.stride(2), over.average(), count);
+    for (index_t t = at.live; t < at.last; ++t) put(t, over.average());
+    const index_t to = core::checker::slot_of(st.final_slots, sequence);
+    if (st.final.present() && to >= 0) over.h.save(st.final[to], c, count);
+  }
+
+  template <class Op, class State, class StateGradient>
+  OGIVE_NOINLINE static void gradients(const Op& op, const State& st, const cotangent<output<Op>>& d_o,
+                                       const StateGradient& d_st, const gradient<Op>& d, bool accumulate, index_t begin,
+                                       arena memory) noexcept {
+    using Acc = sweep_t<typename Op::scalar, typename State::storage_type>;
+    auto* panels = memory.take<Acc>((tile + (op.k.extent(1) + tile - 1) / tile) * 3 * simd::width<Acc>);
+    const index_t end = std::min(begin + block, op.k.extent(2));
+    for (index_t c = begin; c < end; c += simd::width<Acc>) {
+      const index_t count = std::min(simd::width<Acc>, end - c);
+      rwkv4_adjoint<Acc> back{of_channels<Acc>(op.w, c, count), of_channels<Acc>(op.u, c, count)};
+      for (index_t n = 0; n < op.sequences(); ++n)
+        sweep_back(op, st, d_o, d_st, d, accumulate, n, c, count, back, panels);
+      if (d.w.present()) drain(d.w.pointer(c), d.w.stride(0), back.d_w, count, accumulate);
+      if (d.u.present()) drain(d.u.pointer(c), d.u.stride(0), back.d_u, count, accumulate);
     }
-    if (st.final.present() && to >= 0) over.save(st.final[to], c, count);
+  }
+
+  template <class Acc, class X>
+  static void drain(X* to, index_t stride, const simd::batch<Acc>& x, index_t count, bool accumulate) noexcept {
+    if (!accumulate) return simd::store_strided(to, stride, x, count);
+    simd::store_strided(to, stride, simd::load_strided<Acc, simd::default_arch>(to, stride, count) + x, count);
+  }
+
+  template <class Acc, class Op, class State, class StateGradient>
+  static void sweep_back(const Op& op, const State& st, const cotangent<output<Op>>& d_o, const StateGradient& d_st,
+                         const gradient<Op>& d, bool accumulate, index_t sequence, index_t c, index_t count,
+                         rwkv4_adjoint<Acc>& back, Acc* panels) noexcept {
+    using triple = rwkv4_triple<Acc>;
+    constexpr index_t size = 3 * simd::width<Acc>;
+    const span at = span_of(op, sequence);
+    Acc* checkpoints = panels + tile * size;
+    rwkv4_sweep<Acc> over{back.w, back.u};
+    over.h = initial<Acc>(st, sequence, c, count);
+    const auto advance = [&](index_t t) noexcept {
+      over.advance(row<Acc>(op.k, at.b, t, c, count), row<Acc>(op.v, at.b, t, c, count));
+    };
+    for (index_t t = at.first; t < at.live; ++t) {
+      if ((t - at.first) % tile == 0) {
+        over.h.save(triple::panel(checkpoints + (t - at.first) / tile * size), 0, simd::width<Acc>);
+      }
+      advance(t);
+    }
+    back.d = d_st.final.present() ? triple::load(d_st.final[sequence], c, count) : triple::zero();
+    const auto cotangent_at = [&](index_t t) noexcept {
+      return d_o.present() ? row<Acc>(d_o, at.b, t, c, count) : simd::batch<Acc>(Acc(0));
+    };
+    const auto put = [&](index_t t, const auto& d_k, const auto& d_v) noexcept {
+      if (d.k.present()) drain(d.k.pointer(at.b, t, c), d.k.stride(2), d_k, count, accumulate);
+      if (d.v.present()) drain(d.v.pointer(at.b, t, c), d.v.stride(2), d_v, count, accumulate);
+    };
+    const simd::batch<Acc> zero(Acc(0));
+    for (index_t t = at.last; t-- > at.live;) {
+      back.average(over.h, cotangent_at(t));
+      put(t, zero, zero);
+    }
+    for (index_t end = at.live; end > at.first;) {
+      const index_t begin = at.first + (end - 1 - at.first) / tile * tile;
+      over.h = triple::load(triple::panel(checkpoints + (begin - at.first) / tile * size), 0, simd::width<Acc>);
+      for (index_t t = begin; t < end; ++t) {
+        over.h.save(triple::panel(panels + (t - begin) * size), 0, simd::width<Acc>);
+        if (t + 1 < end) advance(t);
+      }
+      for (index_t t = end; t-- > begin;) {
+        back.token(triple::load(triple::panel(panels + (t - begin) * size), 0, simd::width<Acc>),
+                   row<Acc>(op.k, at.b, t, c, count), row<Acc>(op.v, at.b, t, c, count), cotangent_at(t));
+        put(t, back.d_k, back.d_v);
+      }
+      end = begin;
+    }
+    if (!d_st.initial.present()) return;
+    if (accumulate) {
+      const triple before = triple::load(d_st.initial[sequence], c, count);
+      back.d = {before.alpha + back.d.alpha, before.beta + back.d.beta, before.epsilon + back.d.epsilon};
+    }
+    back.d.save(d_st.initial[sequence], c, count);
   }
 };
 

@@ -354,6 +354,60 @@ void gradients_round(std::uint64_t seed, report& found) {
   });
 }
 
+/// Truncated backpropagation: a sequence in two pieces, the state carried on and its gradient carried back, has the
+/// gradients of the whole; those of what all tokens share add up.
+template <class Op>
+void pieces_join(std::uint64_t seed, report& found) {
+  using S = storage_of<Op>;
+  for_seeds(seed, 4, [&](std::uint64_t s) {
+    gradient_trial<Op> x(s - s % 3, 65);  // neither padded nor packed
+    const index_t L = length_of(x.op), cut = x.random.integer(0, L);
+    const auto whole = run_backward(x.op, x.given, x.c, {});
+    const Op head = tokens_of(x.op, 0, cut), tail = tokens_of(x.op, cut, L - cut);
+    const auto there = run<S>({way::kind::forward}, head, x.given);
+    auto carried = there.st;
+    for_pools(carried, [](auto& initial, auto& final) { initial = final; });
+    auto c = x.c;
+    c.o = x.c.o.slice(1, cut, L - cut);
+    const auto late = run_backward(tail, carried, c, {});
+    c.o = x.c.o.slice(1, 0, cut);
+    c.st.final = late.st.initial;
+    if constexpr (requires { c.st.z_final; }) c.st.z_final = late.st.z_initial;
+    const auto early = run_backward(head, x.given, c, {});
+    const double bound = gradient_bound(x.op, largest_gradient(x.op, whole));
+    const auto near = [&](const auto& joined, const std::vector<double>& expected) {
+      for (std::size_t i = 0; i < joined.size(); ++i) {
+        found.expect(std::fabs(joined[i] - expected[i]) <= bound, x, "cut at ", cut, ": ", joined[i], ", whole ",
+                     expected[i]);
+      }
+    };
+    if (whole.st.initial.present()) near(flatten(early.st.initial), flatten(whole.st.initial));
+    constexpr int of_tokens = std::tuple_size_v<std::remove_cvref_t<decltype(sampler<Op>::tokens)>>;
+    std::vector<std::vector<double>> first, second;
+    for_gradients(x.op, early.d, [&](const auto&, const auto& d) {
+      first.push_back(d.present() ? flatten(d) : std::vector<double>());
+    });
+    for_gradients(x.op, late.d, [&](const auto&, const auto& d) {
+      second.push_back(d.present() ? flatten(d) : std::vector<double>());
+    });
+    int field = 0;
+    for_gradients(x.op, whole.d, [&](const auto&, const auto& d) {
+      const int number = field++;
+      if (!d.present()) return;
+      const auto& a = first[static_cast<std::size_t>(number)];
+      const auto& b = second[static_cast<std::size_t>(number)];
+      if (number >= of_tokens) {
+        std::vector<double> sum(a);
+        for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += b[i];
+        near(sum, flatten(d));
+      } else {
+        near(a, flatten(d.slice(1, 0, cut)));
+        near(b, flatten(d.slice(1, cut, L - cut)));
+      }
+    });
+  });
+}
+
 /// Strong gates: gradients stay finite, and in float they are those of double.
 template <class Op>
 void strong_gates_have_gradients(std::uint64_t seed, report& found) {
@@ -379,6 +433,7 @@ void strong_gates_have_gradients(std::uint64_t seed, report& found) {
 template <class Op>
 std::vector<law> gradient_laws() {
   std::vector<law> all{{"chunks, strides, threads and sums change no gradient", detail::backward_is_one<Op>}};
+  if constexpr (!timeless<Op>) all.push_back({"pieces join", detail::pieces_join<Op>});
   if constexpr (std::is_same_v<typename Op::scalar, double>) {
     all.push_back({"gradients are slopes", detail::gradients_are_slopes<Op>});
   }

@@ -5,24 +5,12 @@
 #include <ogive/reference/norm.hpp>
 #include <ogive/testing/samplers/short_convolution.hpp>
 
+#include "tests/golden/tool/gradients.hpp"
 #include "tests/golden/tool/sequence_forms.hpp"
 
 namespace ogive::golden {
 
 namespace {
-
-/// The numbers of x, if it is there, under a name of the file.
-template <class T, class X, std::size_t Rank>
-void hold(trial& t, const std::string& form, const std::string& output, const view<X, Rank>& x) {
-  if (x.present()) t.check<T>(form, "", {output, testing::flatten(x)});
-}
-
-/// In double and float.
-template <class Run>
-void in_both(trial& t, const Run& run) {
-  run(t, double());
-  run(t, float());
-}
 
 activation activation_of(const golden_case& file, activation otherwise) {
   const std::string word = file.text("activation", "");
@@ -31,12 +19,6 @@ activation activation_of(const golden_case& file, activation otherwise) {
   if (word == "silu") return activation::silu;
   if (word == "sigmoid") return activation::sigmoid;
   throw std::runtime_error("unknown activation '" + word + "'");
-}
-
-/// A tensor like the file's, to be written; nothing if the file has none.
-template <class T, std::size_t Rank>
-tensor<T, Rank> like(const view<const T, Rank>& x) {
-  return x.present() ? tensor<T, Rank>(x.extents(), std::numeric_limits<T>::quiet_NaN()) : tensor<T, Rank>();
 }
 
 /// causal_conv1d: x, out B,D,L; weight D,W; bias D; states B,D,W−1.

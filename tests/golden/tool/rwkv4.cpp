@@ -1,6 +1,7 @@
 // RWKV-4: averages weighted by exponentials, channel by channel.
 #include <ogive/testing/samplers/rwkv4.hpp>
 
+#include "tests/golden/tool/gradients.hpp"
 #include "tests/golden/tool/sequence_forms.hpp"
 
 namespace ogive::golden {
@@ -44,6 +45,18 @@ struct rwkv4_arguments {
 
 void run_rwkv4(trial& t) {
   run_wide(t, [&]<class T>(T) { return rwkv4_arguments<T>(t.file); });
+  in_both(t, []<class T>(trial& on, T) {
+    const rwkv4_arguments<T> args(on.file);
+    const auto d_out = on.file.get<T, 3>("grad_out");
+    auto d_k = like(args.k.all()), d_v = like(args.v.all());
+    auto d_w = like(args.w.all()), d_u = like(args.u.all());
+    backward(args.op, args.st, d_out, rwkv4_state_gradient<T>{}, {.k = d_k, .v = d_v, .w = d_w, .u = d_u});
+    for (index_t c = 0; c < d_w.size(); ++c) d_w(c) *= args.w(c);  // ∂w/∂w_raw = w
+    hold<T>(on, "backward", "d_k", d_k.all());
+    hold<T>(on, "backward", "d_v", d_v.all());
+    hold<T>(on, "backward", "d_w_raw", d_w.all());
+    hold<T>(on, "backward", "d_u", d_u.all());
+  });
 }
 
 const registration here("rwkv4", run_rwkv4);

@@ -1,6 +1,8 @@
 // The selective scan (Mamba-1): whole sequences and decoding steps.
 #include "tests/golden/tool/selective_scan.hpp"
 
+#include "tests/golden/tool/gradients.hpp"
+
 namespace ogive::golden {
 
 namespace {
@@ -43,11 +45,48 @@ struct sequence : scan_arguments<T, AType> {
   }
 };
 
+/// Every gradient that the file has.
+template <class T, class AType>
+void run_backward(trial& t) {
+  const golden_case& file = t.file;
+  if (!file.has("grad_out")) return;
+  const sequence<T, AType> args(file);
+  const auto d_out = file.get<T, 3>("grad_out");
+  const auto d_last = file.get_if<AType, 3>("grad_last_state");
+  auto d_u = like(args.u.all()), d_dt = like(args.dt.all()), d_z = like(args.z.all());
+  auto d_A = like(args.A.all());
+  auto d_B = like(args.B.all.all()), d_C = like(args.C.all.all());
+  auto d_D = like(args.D.all()), d_bias = like(args.dt_bias.all());
+  auto d_initial = like(args.h.all());
+  backward(args.op, args.st, from_bdl(d_out.all()),
+           diagonal_state_gradient<AType>{.final = d_last, .initial = d_initial},
+           {.u = from_bdl(d_u.all()),
+            .dt = from_bdl(d_dt.all()),
+            .A = d_A,
+            .B = args.B.as_field(d_B.all()),
+            .C = args.C.as_field(d_C.all()),
+            .D = d_D,
+            .z = from_bdl(d_z.all()),
+            .dt_bias = d_bias});
+  hold<T>(t, "backward", "d_u", d_u.all());
+  hold<T>(t, "backward", "d_delta", d_dt.all());
+  hold<T>(t, "backward", "d_A", d_A.all());
+  hold<T>(t, "backward", "d_B", d_B.all());
+  hold<T>(t, "backward", "d_C", d_C.all());
+  hold<T>(t, "backward", "d_D", d_D.all());
+  hold<T>(t, "backward", "d_z", d_z.all());
+  hold<T>(t, "backward", "d_delta_bias", d_bias.all());
+  hold<T>(t, "backward", "d_initial_state", d_initial.all());
+}
+
 void run_sequence(trial& t) {
   if (t.file.is_complex("A") || t.file.flag("complex", false)) {
-    return run_wide(t, [&]<class T>(T) { return sequence<T, std::complex<accum_t<T>>>(t.file); });
+    run_wide(t, [&]<class T>(T) { return sequence<T, std::complex<accum_t<T>>>(t.file); });
+    in_both(t, []<class T>(trial& on, T) { run_backward<T, std::complex<T>>(on); });
+  } else {
+    run_all(t, [&]<class T>(T) { return sequence<T, accum_t<T>>(t.file); });
+    in_both(t, []<class T>(trial& on, T) { run_backward<T, T>(on); });
   }
-  run_all(t, [&]<class T>(T) { return sequence<T, accum_t<T>>(t.file); });
 }
 
 /// selective_state_update: steps from a given state, stacked on a first axis T where the file has one.

@@ -11,15 +11,18 @@ namespace ogive::golden {
 template <class X>
 struct scan_operand {
   tensor<X, 4> all{};
+  bool constant = false;
+  index_t batch = 0, length = 0;
   view<const X, 4> seen{};
 
   scan_operand() = default;
   /// Real: D,N (constant) | B,N,L | B,G,N,L. Complex: D,N with a last axis (re, im) (constant), or the shapes of real
   /// ones with the pairs along the last axis: B,N,2L | B,G,N,2L.
-  scan_operand(const golden_case& file, const std::string& name, index_t batch, index_t length) {
+  scan_operand(const golden_case& file, const std::string& name, index_t of_batch, index_t of_length)
+      : batch(of_batch), length(of_length) {
     constexpr bool complex = complex_number<X>;
     std::vector<index_t> axes = file.shape(name);
-    const bool constant = complex ? file.is_complex(name) : axes.size() == 2;
+    constant = complex ? file.is_complex(name) : axes.size() == 2;
     if constexpr (complex) axes.back() /= 2;
     if (constant && complex) axes.pop_back();
     if (!constant && axes.size() == 3) axes.insert(axes.begin() + 1, 1);
@@ -33,8 +36,13 @@ struct scan_operand {
     } else {
       std::ranges::copy(file.numbers<X>(name), all.data());
     }
-    const auto stored = std::as_const(all).all();
-    seen = constant ? constant_over_time(stored[0][0], batch, length) : stored.permute({0, 3, 1, 2});
+    seen = as_field(std::as_const(all).all());
+  }
+
+  /// What is stored as this is, as the operator takes it.
+  template <class Y>
+  view<Y, 4> as_field(const view<Y, 4>& stored) const {
+    return constant ? constant_over_time(stored[0][0], batch, length) : stored.permute({0, 3, 1, 2});
   }
 };
 

@@ -1,0 +1,72 @@
+// L5: an operator of the diagonal engine as one call of it, which kernels can take without knowing the operator.
+#pragma once
+
+#include <ogive/engine/diagonal_task.hpp>
+#include <ogive/engine/verbs.hpp>
+
+namespace ogive {
+inline namespace OGIVE_ABI {
+namespace detail {
+
+/// An operator and where its outputs go: what the hooks see.
+template <class Op>
+struct diagonal_binding {
+  const Op* op;
+  const view<typename Op::scalar, 3>* y;
+
+  template <class Acc>
+  diagonal_hooks<Acc> hooks() const noexcept {
+    return {this,
+            [](const void* bound, const diagonal_tile& at, const diagonal_panels<Acc>& to) noexcept {
+              static_cast<const diagonal_binding*>(bound)->op->load(at, to);
+            },
+            [](const void* bound, const diagonal_tile& at) noexcept {
+              const auto* self = static_cast<const diagonal_binding*>(bound);
+              return self->op->ahead(at, *self->y);
+            },
+            [](const void* bound, const diagonal_tile& at, const diagonal_panels<Acc>& to) noexcept {
+              static_cast<const diagonal_binding*>(bound)->op->expand(at, to);
+            },
+            [](const void* bound, const diagonal_tile& at, const diagonal_panels<Acc>& from) noexcept {
+              const auto* self = static_cast<const diagonal_binding*>(bound);
+              if (self->y->present()) self->op->store(at, from, *self->y);
+            }};
+  }
+};
+
+template <class Op>
+index_t diagonal_sequences(const Op& op) noexcept {
+  return op.offsets.present() ? op.offsets.size() - 1 : op.extents().batch;
+}
+
+template <class Acc, class Op, class State>
+diagonal_problem<Acc> describe_diagonal(const diagonal_binding<Op>& bound, const State& st, bool brief) noexcept {
+  const Op& op = *bound.op;
+  diagonal_problem<Acc> p{};
+  p.n = op.extents();
+  p.hooks = bound.template hooks<Acc>();
+  p.A = diagonal_pool<Acc>::of(op.rates());
+  p.initial = diagonal_pool<Acc>::of(st.initial);
+  p.final = diagonal_pool<Acc>::of(st.final);
+  p.initial_slots = st.initial_slots;
+  p.final_slots = st.final_slots;
+  p.offsets = op.offsets;
+  p.lengths = op.lengths;
+  p.sequences = diagonal_sequences(op);
+  p.plan = diagonal_plan::of<Acc>(p.n, op.shared_run(), p.sequences, is_complex<typename Op::number>, brief);
+  return p;
+}
+
+inline void check_diagonal_form(core::checker& ask, const options& how) noexcept {
+  ask.chunk(how);
+  if (ask && how.form != form::automatic && how.form != form::recurrent) {
+    constexpr const char* words[] = {"automatic", "left", "right", "recurrent", "chunked"};
+    ask.refuse("form", status_code::value) << words[static_cast<int>(how.form)]
+                                           << " does not exist where the decay varies per channel and state; "
+                                              "use automatic or recurrent";
+  }
+}
+
+}  // namespace detail
+}  // namespace OGIVE_ABI
+}  // namespace ogive
