@@ -16,15 +16,19 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <limits>
 
 namespace {
 
 using namespace ogive;
 using real = double;  // for the sake of the central difference: float trains as well
 
-constexpr index_t B = 16, L = 16, H = 2, K = 16, D = H * K, taps = 3;  // sequences, tokens of a piece, heads, widths
-constexpr index_t keys = L / 2, words = 2 * keys;                      // words [0, keys) are keys, the others values
-constexpr index_t z = 3 * D, beta = 4 * D, gate = beta + H, columns = gate + H;  // after q, k, v: what one token says
+constexpr index_t B = 16, L = 16;                      // sequences, tokens of a piece
+constexpr index_t H = 2, K = 16, D = H * K, taps = 3;  // heads, their width, that of the model, of the convolution
+constexpr index_t keys = L / 2, words = 2 * keys;      // words [0, keys) are keys, the others values
+
+/// A token is projected to q, k, v, and from these columns on the gate of the output, β, and the gate of the state.
+constexpr index_t z = 3 * D, beta = z + D, gate = beta + H, columns = gate + H;
 
 /// What is learnt. Gradients, and Adam's two moments, have the same shapes.
 struct parameters {

@@ -2,10 +2,10 @@
 #include <ogive/engine/matrix_backward.hpp>
 #include <ogive/testing/rng.hpp>
 
-#include "tests/layers/gradients.hpp"
-
 #include <cmath>
 #include <optional>
+
+#include "tests/layers/gradients.hpp"
 
 namespace ogive {
 inline namespace OGIVE_ABI {
