@@ -1,11 +1,11 @@
 // The operator that docs/adding_an_operator.md builds: its code is taken from the page as it stands.
-#include "../catch.hpp"
-
-#include <ogive/engine/matrix.hpp>
+#include <ogive/engine/matrix_backward.hpp>
 #include <ogive/testing/rng.hpp>
 
 #include <cmath>
 #include <optional>
+
+#include "tests/layers/gradients.hpp"
 
 namespace ogive {
 inline namespace OGIVE_ABI {
@@ -15,7 +15,7 @@ inline namespace OGIVE_ABI {
 
 using namespace ogive;
 
-TEST_CASE("the operator of the page on adding one gives its formula in every form", "[docs]") {
+TEST_CASE("the operator of the page on adding one gives its formula in every form, and its slopes", "[docs]") {
   OGIVE_SEED(seed, 90);
   testing::rng draw(seed);
   constexpr index_t B = 2, L = 41, Hk = 2, H = 4, K = 9, V = 7;
@@ -63,6 +63,23 @@ TEST_CASE("the operator of the page on adding one gives its formula in every for
   holds();
   forward(op, {}, o);
   holds();
+
+  tensor<double, 4> d_o({B, L, H, V}), d_q(q.extents()), d_k(k.extents()), d_v(v.extents());
+  tensor<double, 3> d_g(g.extents());
+  testing::fill_uniform(draw, d_o.all());
+  const view<const double, 4> cotangents = d_o;
+  backward(op, {}, cotangents, {}, {.q = d_q, .k = d_k, .v = d_v, .g = d_g}, {.chunk = 8});
+  const auto slopes = [&](const char* field, const auto& x, const auto& d) {
+    const auto some = [](const auto& all) { return all.all().slice(1, L / 2, 2); };
+    tests::check_gradient(field, some(x), some(d), [&] {
+      chunked(op, {}, o);
+      return tests::loss().add(o.all(), cotangents);
+    });
+  };
+  slopes("q", q, d_q);
+  slopes("k", k, d_k);
+  slopes("v", v, d_v);
+  slopes("g", g, d_g);
 
   simple_gla<double> wrong = op;
   wrong.g = {};
