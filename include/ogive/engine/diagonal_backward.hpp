@@ -158,7 +158,7 @@ class diagonal_backward_task : diagonal_task<Acc, Arch, Complex> {
       if (p_.A.present()) this->load_rates();
       this->load_state();
       for (index_t i = 0; i < tiles; ++i) {
-        std::copy_n(s_.forward.h, size, s_.checkpoints + i * size);
+        for (index_t j = 0; j < size; ++j) s_.checkpoints[i * size + j] = s_.forward.h[j];
         if (i + 1 < tiles) this->sweep_tile(i * plan_.tokens, plan_.tokens);
       }
     }
