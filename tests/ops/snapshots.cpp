@@ -1,9 +1,9 @@
+#include "tests/ops/snapshots.hpp"
+
 #include <ogive/testing/samplers/delta_rules.hpp>
 #include <ogive/testing/samplers/gated.hpp>
 #include <ogive/testing/samplers/linear_attention.hpp>
 #include <ogive/testing/samplers/ssd.hpp>
-
-#include "tests/ops/snapshots.hpp"
 
 using namespace ogive;
 
@@ -96,6 +96,8 @@ TEST_CASE("states that cannot be kept are refused before anything is written") {
     st.snapshots = view<float, 4>(c.o.data(), {2, c.H, c.K, c.V});
     st.snapshot_slots = view<const std::int32_t, 2>(none, {c.B, c.L});
   });
+  refused("snapshots", "absent", [](auto& st) { st.snapshots = {}; });
+  refused("boundaries", "absent", [](auto& st) { st.boundaries = {}; });
   refused("snapshot_slots", "absent", [](auto& st) { st.snapshot_slots = {}; });
   refused("snapshot_slots", "[B, L]", [](auto& st) { st.snapshot_slots = st.snapshot_slots.slice(1, 0, 5); });
   refused("boundary_slots", "absent", [](auto& st) { st.boundary_slots = {}; });

@@ -1,5 +1,5 @@
-// States that a call keeps on its way: snapshots after tokens, boundaries at multiples of an interval. What they must be
-// is what shorter calls leave behind.
+// States that a call keeps on its way: snapshots after tokens, boundaries at multiples of an interval. What they must
+// be is what shorter calls leave behind.
 #pragma once
 
 #include <ogive/testing/trials.hpp>
@@ -88,7 +88,8 @@ struct drawn_call {
   testing::state_for<Op, S> given;
   index_t sequences, rows;
 
-  drawn_call(std::uint64_t seed, index_t most, testing::layout where) : x(seed, most, seed % 3 == 0 ? 1 : 2), room(where) {
+  drawn_call(std::uint64_t seed, index_t most, testing::layout where)
+      : x(seed, most, seed % 3 == 0 ? 1 : 2), room(where) {
     if (seed % 3 == 0) x.pack();
     if (seed % 3 == 1) x.shorten();
     sequences = testing::sequence_count(x.op);
@@ -118,8 +119,8 @@ testing::outcome<Op, S> run_kept(const way& how, const Op& op, const testing::st
 
 template <class Op>
 std::vector<way> kept_ways() {
-  std::vector<way> all{{way::kind::recurrent}, {way::kind::recurrent, 3}, {way::kind::step},   {way::kind::step, 2},
-                       {way::kind::chunked, 7}, {way::kind::chunked, 16}, {way::kind::forward}};
+  std::vector<way> all{{way::kind::recurrent},  {way::kind::recurrent, 3}, {way::kind::step},   {way::kind::step, 2},
+                       {way::kind::chunked, 7}, {way::kind::chunked, 16},  {way::kind::forward}};
   if constexpr (requires { testing::sampler<Op>::left_product; }) all.push_back({way::kind::forward, 0, form::left});
   return all;
 }

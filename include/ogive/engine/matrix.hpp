@@ -486,7 +486,8 @@ inline constexpr axis_letters letters_of = [] {
 template <class Op, class State>
 void check_boundaries(core::checker& ask, const Op& op, const State& st, index_t sequences) noexcept {
   if (st.interval < 1) {
-    ask.refuse("interval", status_code::value) << "= " << st.interval << " must be a number of tokens where boundaries are given";
+    ask.refuse("interval", status_code::value)
+        << "= " << st.interval << " must be a number of tokens where boundaries are given";
   }
   for (index_t s = 0; ask && s < sequences; ++s) {
     index_t live = op.offsets.present() ? op.offsets.at(s + 1) - op.offsets.at(s) : op.extents().length;
@@ -504,6 +505,10 @@ void check_boundaries(core::checker& ask, const Op& op, const State& st, index_t
 template <class Op, class State>
 void check_kept(core::checker& ask, const Op& op, const State& st, const view<typename Op::scalar, 4>& o,
                 index_t sequences) noexcept {
+  bool any = st.snapshots.present() || st.snapshot_slots.present() || st.boundaries.present() ||
+             st.boundary_slots.present() || st.interval != 0 || st.position.present();
+  if constexpr (with_normaliser<State>) any = any || st.z_snapshots.present() || st.z_boundaries.present();
+  if (!any) return;
   const matrix_extents n = op.extents();
   if (st.interval < 0) ask.refuse("interval", status_code::value) << "= " << st.interval << " must not be negative";
   if (ask && st.position.present() && st.position.size() != sequences) {
@@ -514,12 +519,12 @@ void check_kept(core::checker& ask, const Op& op, const State& st, const view<ty
       ask.refuse("position") << "entry " << s << " is " << st.position.at(s) << ", must not be negative";
     }
   }
-  if (ask && st.snapshots.present()) {
-    ask.given("snapshot_slots", st.snapshot_slots);
+  if (st.snapshots.present() || st.snapshot_slots.present()) {
+    ask.given("snapshots", st.snapshots).given("snapshot_slots", st.snapshot_slots);
     ask.extents("snapshot_slots", st.snapshot_slots, {n.batch, n.length}, "[B, L]");
   }
-  if (ask && st.boundaries.present()) {
-    ask.given("boundary_slots", st.boundary_slots);
+  if (st.boundaries.present() || st.boundary_slots.present()) {
+    ask.given("boundaries", st.boundaries).given("boundary_slots", st.boundary_slots);
     ask.extents("boundary_slots", st.boundary_slots, {sequences, -1}, "[sequences, boundaries of a call]");
     if (ask) check_boundaries(ask, op, st, sequences);
   }
@@ -538,8 +543,8 @@ void check_kept(core::checker& ask, const Op& op, const State& st, const view<ty
     ask.apart(names[2], snapshots, "o", o).apart(names[3], boundaries, "o", o);
   };
   constexpr const char* S_names[] = {"initial", "final", "snapshots", "boundaries"};
-  pools(shape<4>{-1, n.heads, n.key_dim, n.value_dim}, letters_of<Op>.state, S_names, st.initial, st.final, st.snapshots,
-        st.boundaries);
+  pools(shape<4>{-1, n.heads, n.key_dim, n.value_dim}, letters_of<Op>.state, S_names, st.initial, st.final,
+        st.snapshots, st.boundaries);
   if constexpr (with_normaliser<State>) {
     constexpr const char* z_names[] = {"z_initial", "z_final", "z_snapshots", "z_boundaries"};
     const auto together = [&](const char* z, const char* S, const auto& z_pool, const auto& S_pool) noexcept {

@@ -311,8 +311,7 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     if (p_.normalise) sweep_normaliser<Acc, Arch>(w, z(m), p_.bias, s_.denominators);
     const state_place<Acc> wanted = destination(m);
     state_place<Acc> to = wanted.data == nullptr ? own : wanted;
-    const bool v_first =
-        to.value_stride != 1 && to.key_stride == 1 && (lies.data == nullptr || lies.key_stride == 1);
+    const bool v_first = to.value_stride != 1 && to.key_stride == 1 && (lies.data == nullptr || lies.key_stride == 1);
     if (!v_first && to.value_stride != 1) to = own;
     if (!v_first && lies.data != nullptr && lies.value_stride != 1) {
       load_rows(view<const Acc, 2>(lies.data, {K, V}, {lies.key_stride, lies.value_stride}), own.data, own.key_stride);

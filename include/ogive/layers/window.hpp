@@ -210,10 +210,11 @@ void check_window(core::checker& ask, const window_problem<T, S>& p, index_t rea
   if (!ask || !st.snapshots.present()) return;
   ask.given("snapshot_slots", st.snapshot_slots);
   ask.extents("snapshot_slots", st.snapshot_slots, {p.x.extent(0), p.x.extent(1)}, "[B, L] as x");
-  ask.kept("snapshots", st.snapshots, {-1, D, K}, letters, "snapshot_slots", st.snapshot_slots, [&](const auto& f) noexcept {
+  const auto others = [&](const auto& f) noexcept {
     f("initial", st.initial, st.initial_slots);
     f("final", st.final, st.final_slots);
-  });
+  };
+  ask.kept("snapshots", st.snapshots, {-1, D, K}, letters, "snapshot_slots", st.snapshot_slots, others);
 }
 
 /// A written view against the state.
