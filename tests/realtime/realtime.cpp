@@ -120,6 +120,12 @@ tensor<T, Rank> sample(const shape<Rank>& extents, std::uint64_t seed) {
   return x;
 }
 
+tensor<std::int32_t, 1> counted(index_t count) {
+  tensor<std::int32_t, 1> numbers({count});
+  for (index_t i = 0; i < count; ++i) numbers(i) = static_cast<std::int32_t>(i);
+  return numbers;
+}
+
 constexpr index_t B = 2, L = 100, H = 4, G = 2, K = 19, V = 21, D = 70, N = 16;
 
 /// Tensors, pools and an operator of each kind, and a call of each verb. Nothing here has run before it is watched.
@@ -133,6 +139,8 @@ struct arguments {
   tensor<T, 4> in = sample<T, 4>({B, L, 1, N}, 7);
   tensor<S, 4> pool{{B, H, K, V}};
   tensor<S, 3> z{{B, H, K}}, line{{B, D, N}};
+  tensor<S, 4> on_the_way{{B * (L + 10), H, K, V}};
+  tensor<std::int32_t, 1> every = counted(B * L);
   tensor<T, 4> rows{{B, L, H, V}}, soft_rows{{B, L, G, K}};
   tensor<T, 3> scanned{{B, L, D}};
   view<T, 4> o = rows, softened = soft_rows;
@@ -164,6 +172,14 @@ struct arguments {
     };
     matrix("linear_attention", attend, remembered);
     matrix("ssd", dual, kept);
+    matrix("ssd with states kept on the way", dual,
+           state<S>{.initial = pool,
+                    .final = pool,
+                    .snapshots = on_the_way.all().slice(0, 0, B * L),
+                    .snapshot_slots = view<const std::int32_t, 2>(every.data(), {B, dual.x.extent(1)}),
+                    .boundaries = on_the_way.all().slice(0, B * L, B * 10),
+                    .boundary_slots = view<const std::int32_t, 2>(every.data(), {B, 10}),
+                    .interval = 10});
     watch("selective_scan step", scan, [&](context& ctx) { step(scan, held, y, {}, ctx); });
     watch("selective_scan recurrent", scan, [&](context& ctx) { recurrent(scan, held, y, {}, ctx); });
     watch("selective_scan forward", scan, [&](context& ctx) { forward(scan, held, y, {}, ctx); });

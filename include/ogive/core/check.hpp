@@ -4,6 +4,8 @@
 #include <ogive/core/options.hpp>
 #include <ogive/core/state.hpp>
 
+#include <bitset>
+
 namespace ogive::core {
 
 /// Whether `address` is an element of x, for strides that nest (each larger than the span of the smaller ones). Views
@@ -208,11 +210,63 @@ class checker {
     return *this;
   }
 
+  /// A pool of states that are kept on the way, `slot` its extents, and its list of slots: −1, or a slot that nothing
+  /// else uses. `others(f)` calls f(name, pool, slots) for each other pool of the state; each may be the same memory.
+  template <class S, std::size_t Rank, class Others>
+  checker& kept(const char* field, const view<S, Rank>& pool, const shape<Rank>& slot, const char* letters,
+                const char* slots_name, const view<const std::int32_t, 2>& slots, const Others& others) noexcept {
+    extents(field, pool, slot, letters).output(field, pool);
+    if (!*this || !pool.present()) return *this;
+    const auto one_pool = [&](const auto& other) noexcept {
+      return other.present() && other.data() == pool.data() && other.strides() == pool.strides();
+    };
+    others([&](const char* name, const auto& other, const auto&) noexcept {
+      if (!one_pool(other)) apart(field, pool, name, other);
+    });
+    const index_t held = pool.extent(0);
+    for_slots(slots, held, [&](index_t at) noexcept {
+      if (*this && (at < -1 || at >= held)) {
+        refuse(slots_name) << "names slot " << at << " of " << field << ", must be −1 or below " << held;
+      }
+    });
+    constexpr index_t most = 4096;  // slots at a time
+    for (index_t base = 0; *this && base < held; base += most) {
+      std::bitset<most> kept, used;
+      const auto mark = [&](std::bitset<most>& set) noexcept {
+        return [&, base](index_t at) noexcept {
+          if (at >= base && at < base + most) set[static_cast<std::size_t>(at - base)] = true;
+        };
+      };
+      others([&](const char*, const auto& other, const auto& list) noexcept {
+        if (one_pool(other)) for_slots(list, other.extent(0), mark(used));
+      });
+      for_slots(slots, held, [&](index_t at) noexcept {
+        if (!*this || at < base || at >= base + most) return;
+        const auto bit = static_cast<std::size_t>(at - base);
+        if (kept[bit]) refuse(slots_name) << "names slot " << at << " of " << field << " twice";
+        if (*this && used[bit]) {
+          refuse(slots_name) << "names slot " << at << " of " << field << ", which another list uses in the same pool";
+        }
+        kept[bit] = true;
+      });
+    }
+    return *this;
+  }
+
   static index_t slot_of(const view<const std::int32_t, 1>& slots, index_t sequence) noexcept {
     return slots.present() ? static_cast<index_t>(slots[sequence]) : sequence;
   }
 
  private:
+  /// f(slot) for all of a list; an absent one names all slots there are.
+  template <std::size_t Rank, class F>
+  static void for_slots(const view<const std::int32_t, Rank>& list, index_t held, const F& f) noexcept {
+    if constexpr (Rank == 2) {
+      for (index_t i = 0; i < list.extent(0); ++i) for_slots(list[i], held, f);
+    } else {
+      for (index_t i = 0; i < (list.present() ? list.extent(0) : held); ++i) f(slot_of(list, i));
+    }
+  }
   void slots(const char* field, const view<const std::int32_t, 1>& list, index_t sequences, index_t held) noexcept {
     if (!*this || !list.present()) return;
     if (list.extent(0) != sequences) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ogive/core/accum.hpp>
+#include <ogive/core/options.hpp>
 #include <ogive/core/tensor.hpp>
 
 namespace ogive {
@@ -10,6 +11,14 @@ namespace ogive {
 /// sequence: no slots means that sequence s uses slot s; slot −1 starts at zero, or discards. Both may be the same
 /// memory: then nothing is copied. Either may be absent: start at zero; not wanted. The storage S is independent of
 /// the tensors' type; with S = double the sweep adds in double. A V-first pool is a permuted view (`from_v_first`).
+///
+/// States on the way are kept too, each straight in a slot of its own (−1: not wanted), none for padding:
+/// - `snapshots`: the state after each token, in the slot that snapshot_slots names, [B, L] ([1, L] packed), so that
+///   speculated tokens can be taken back.
+/// - `boundaries`: the state after n tokens of a whole sequence where n is a multiple of `interval`. `position` tokens
+///   (per sequence, 0 if absent) came before this call. The i-th boundary that sequence s reaches in it goes into the
+///   slot boundary_slots(s, i), [sequences, the most that one reaches]. Chunks end at boundaries, wanted or not: a run
+///   that starts from one has the bits of a run that came through it, with form and chunk given.
 template <storage S>
 struct state {
   using storage_type = S;
@@ -17,6 +26,12 @@ struct state {
   view<S, 4> final{};
   view<const std::int32_t, 1> initial_slots{};
   view<const std::int32_t, 1> final_slots{};
+  view<S, 4> snapshots{};
+  view<const std::int32_t, 2> snapshot_slots{};
+  view<S, 4> boundaries{};
+  view<const std::int32_t, 2> boundary_slots{};
+  index_t interval = 0;
+  integers position{};
 };
 
 /// A matrix state with the normaliser z ∈ R^K of linear attention, pools [slots, H, K].
@@ -29,6 +44,14 @@ struct linear_attention_state {
   view<S, 3> z_final{};
   view<const std::int32_t, 1> initial_slots{};
   view<const std::int32_t, 1> final_slots{};
+  view<S, 4> snapshots{};
+  view<S, 3> z_snapshots{};
+  view<const std::int32_t, 2> snapshot_slots{};
+  view<S, 4> boundaries{};
+  view<S, 3> z_boundaries{};
+  view<const std::int32_t, 2> boundary_slots{};
+  index_t interval = 0;
+  integers position{};
 };
 
 /// The state h of the diagonal engine, pools [slots, D, N]; S may be complex.

@@ -78,6 +78,61 @@ concept with_normaliser = requires(const State& st) {
   st.z_initial;
 };
 
+/// States that can keep others on the way.
+template <class State>
+concept with_kept = requires(const State& st) {
+  st.snapshots;
+  st.boundaries;
+};
+
+/// Whether a call is to be cut up like one that goes on from a state: it does, or another one may from its boundaries.
+template <class State>
+bool continues(const State& st) noexcept {
+  if constexpr (with_kept<State>) {
+    if (st.interval > 0) return true;
+  }
+  return st.initial.present();
+}
+
+/// Whether a call leaves a state behind, or its normaliser.
+template <class State>
+bool leaves_state(const State& st) noexcept {
+  if constexpr (with_kept<State>) {
+    if (st.snapshots.present() || st.boundaries.present()) return true;
+  }
+  return st.final.present();
+}
+template <class State>
+bool leaves_normaliser(const State& st) noexcept {
+  if constexpr (with_normaliser<State>) {
+    if constexpr (with_kept<State>) {
+      if (st.z_snapshots.present() || st.z_boundaries.present()) return true;
+    }
+    return st.z_final.present();
+  }
+  return false;
+}
+
+/// A state from where it lies, in rows without gaps, K-first or V-first, into a slot.
+template <class Acc, class S>
+OGIVE_NOINLINE void copy_state(const state_place<const Acc>& from, const view<S, 2>& slot) noexcept {
+  constexpr index_t W = simd::width<Acc>;
+  const bool k_first = from.value_stride == 1;
+  const view<S, 2> to = k_first ? slot : slot.permute({1, 0});
+  for (index_t i = 0; i < to.extent(0); ++i) {
+    const Acc* row = from.data + i * (k_first ? from.key_stride : from.value_stride);
+    for (index_t j = 0; j < to.extent(1); j += W) {
+      const index_t count = std::min(W, to.extent(1) - j);
+      const auto x = simd::load_as<Acc, simd::default_arch>(row + j, count);
+      if (to.stride(1) == 1) {
+        simd::store_as(to.pointer(i, j), x, count);
+      } else {
+        simd::store_strided(to.pointer(i, j), to.stride(1), x, count);
+      }
+    }
+  }
+}
+
 /// The hooks of a state struct of storage S, for a sweep in Acc.
 template <class Acc, class State>
 struct state_access {
@@ -130,9 +185,69 @@ struct state_access {
     }
     return {};
   }
-  static state_hooks<Acc> hooks(const State& st) noexcept { return {&st, load, save, wanted, from, to}; }
+  static state_hooks<Acc> hooks(const State& st) noexcept {
+    state_hooks<Acc> all{&st, load, save, wanted, from, to};
+    if constexpr (with_kept<State>) {
+      if (st.snapshots.present() || st.boundaries.present()) all.next = next, all.kept = kept, all.keep = keep;
+    }
+    return all;
+  }
+
+  static index_t next(const void* state, index_t sequence, const tokens& at) noexcept {
+    const State& st = *static_cast<const State*>(state);
+    index_t found = at.count + 1;
+    for (index_t i = 0; st.snapshots.present() && i < std::min(at.live, found); ++i) {
+      if (st.snapshot_slots(at.batch, at.token + i) >= 0) found = i + 1;
+    }
+    if (!st.boundaries.present()) return found;
+    const index_t begin = tokens_before(st, sequence);
+    index_t number = (begin + at.position) / st.interval - begin / st.interval;
+    index_t i = st.interval - (begin + at.position) % st.interval;
+    for (; i <= std::min(at.live, found); i += st.interval) {
+      if (st.boundary_slots(sequence, number++) >= 0) found = i;
+    }
+    return found;
+  }
+  static state_place<Acc> kept(const void* state, index_t sequence, const tokens& at) noexcept {
+    const State& st = *static_cast<const State*>(state);
+    if constexpr (std::is_same_v<S, Acc>) {
+      if (const index_t slot = snapshot_slot(st, at); slot >= 0) return place<Acc>(st.snapshots[slot][at.head]);
+      if (const index_t slot = boundary_slot(st, sequence, at); slot >= 0) {
+        return place<Acc>(st.boundaries[slot][at.head]);
+      }
+    }
+    return {};
+  }
+  static void keep(const void* state, index_t sequence, const tokens& at, const state_place<const Acc>& S_in,
+                   const Acc* z) noexcept {
+    const State& st = *static_cast<const State*>(state);
+    const index_t snapshot = snapshot_slot(st, at), boundary = boundary_slot(st, sequence, at);
+    keep_in(st.snapshots, snapshot, at.head, S_in);
+    keep_in(st.boundaries, boundary, at.head, S_in);
+    if constexpr (with_normaliser<State>) {
+      if (snapshot >= 0 && st.z_snapshots.present()) store_rows(z, 0, row(st.z_snapshots, snapshot, at.head));
+      if (boundary >= 0 && st.z_boundaries.present()) store_rows(z, 0, row(st.z_boundaries, boundary, at.head));
+    }
+  }
 
  private:
+  static index_t tokens_before(const State& st, index_t sequence) noexcept {
+    return st.position.present() ? st.position.at(sequence) : 0;
+  }
+  /// The slots of the state after a token, −1 where none is wanted.
+  static index_t snapshot_slot(const State& st, const tokens& at) noexcept {
+    return st.snapshots.present() ? st.snapshot_slots(at.batch, at.token) : -1;
+  }
+  static index_t boundary_slot(const State& st, index_t sequence, const tokens& at) noexcept {
+    const index_t begin = tokens_before(st, sequence), end = begin + at.position + 1;
+    if (!st.boundaries.present() || end % st.interval != 0) return -1;
+    return st.boundary_slots(sequence, end / st.interval - begin / st.interval - 1);
+  }
+  static void keep_in(const view<S, 4>& pool, index_t slot, index_t head, const state_place<const Acc>& S_in) noexcept {
+    if (slot < 0) return;
+    const view<S, 2> to = pool[slot][head];
+    if (static_cast<const void*>(to.data()) != static_cast<const void*>(S_in.data)) copy_state(S_in, to);
+  }
   template <class Element>
   static state_place<Element> place(const view<Element, 2>& S) noexcept {
     return {S.data(), S.stride(0), S.stride(1)};
@@ -152,10 +267,19 @@ auto as_state(Given& given) noexcept {
   if constexpr (std::is_same_v<const State, decltype(st)>) {
     return st;
   } else {
-    return State{.initial = st.initial,
-                 .final = st.final,
-                 .initial_slots = st.initial_slots,
-                 .final_slots = st.final_slots};
+    State own{.initial = st.initial,
+              .final = st.final,
+              .initial_slots = st.initial_slots,
+              .final_slots = st.final_slots};
+    if constexpr (with_kept<std::remove_const_t<decltype(st)>>) {
+      own.snapshots = st.snapshots;
+      own.snapshot_slots = st.snapshot_slots;
+      own.boundaries = st.boundaries;
+      own.boundary_slots = st.boundary_slots;
+      own.interval = st.interval;
+      own.position = st.position;
+    }
+    return own;
   }
 }
 
@@ -213,13 +337,17 @@ matrix_problem<Acc> describe(const matrix_binding<Op>& bound, const State& st, f
   p.head_map = op.head_map;
   if constexpr (requires { op.normalise; }) {
     p.normalise = op.normalise;
-    if constexpr (with_normaliser<State>) p.normalise = p.normalise || st.z_final.present();  // z is kept where wanted
+    p.normalise = p.normalise || leaves_normaliser(st);  // z is kept where wanted
     p.bias = op.template quotient<Acc>().bias();
   }
   p.outputs = bound.o->present();
   p.how = how;
   p.in_place = in_place;
-  p.plan = matrix_plan::of<Acc>(p.n, matrix_chunk(p.policies, chosen, p.n, st.initial.present(), st.final.present()));
+  if constexpr (with_kept<State>) {
+    p.interval = st.interval;
+    p.position = st.position;
+  }
+  p.plan = matrix_plan::of<Acc>(p.n, matrix_chunk(p.policies, chosen, p.n, continues(st), leaves_state(st)));
   return p;
 }
 
@@ -261,7 +389,7 @@ index_t value_pieces(const Op& op, const State& st) noexcept {
   const matrix_extents n = op.extents();
   if (!std::is_trivially_copyable_v<Op> || sequences_of(op) * n.heads != 1 || n.query_heads > 1) return 1;
   if constexpr (with_normaliser<State>) {
-    if (op.normalise || st.z_final.present()) return 1;
+    if (op.normalise || leaves_normaliser(st)) return 1;
   }
   return n.value_dim < 64 ? 1 : n.value_dim < 256 ? 2 : 4;
 }
@@ -278,12 +406,14 @@ void run_pieces(index_t pieces, const Op& op, const State& st, const Output& o, 
     matrix_binding<Op> bound;
   };
   const index_t V = op.extents().value_dim, width = round_up((V + pieces - 1) / pieces, 2 * simd::width<Acc>);
-  chosen.chunk = matrix_chunk(policies_of<Op>, chosen, op.extents(), st.initial.present(), st.final.present());
+  chosen.chunk = matrix_chunk(policies_of<Op>, chosen, op.extents(), continues(st), leaves_state(st));
   const auto cut = [&](index_t i) noexcept {
     const index_t first = std::min(i * width, V), columns = std::min(width, V - first);
     piece part{op.columns(first, columns), st, o.present() ? o.slice(3, first, columns) : o, {}};
-    if (st.initial.present()) part.st.initial = st.initial.slice(3, first, columns);
-    if (st.final.present()) part.st.final = st.final.slice(3, first, columns);
+    const auto narrow = [&](auto& pool) noexcept {
+      if (pool.present()) pool = pool.slice(3, first, columns);
+    };
+    narrow(part.st.initial), narrow(part.st.final), narrow(part.st.snapshots), narrow(part.st.boundaries);
     return part;
   };
   piece parts[most] = {cut(0), cut(1), cut(2), cut(3)};
@@ -316,14 +446,14 @@ void run_matrix(const Op& op, const State& st, const view<typename Op::scalar, 4
     // to 1.2 times as fast, RWKV-7 1.5); the triangle of a short sequence does.
     const bool small = (Op::decays != decay::scalar || Op::writes != write::additive) &&
                        n.key_dim * n.value_dim * static_cast<index_t>(sizeof(Acc)) <= 16384 && how.chunk == 0 &&
-                       (st.initial.present() || !one_triangle(policies, n, n.length, 32, false, st.final.present()));
-    shape_of_run = !choose ? how.form : in_place || small ? form::recurrent : form::chunked;
+                       (continues(st) || !one_triangle(policies, n, n.length, 32, false, leaves_state(st)));
+    shape_of_run = !choose ? how.form : in_place || small || st.snapshots.present() ? form::recurrent : form::chunked;
     if constexpr (with_left_product<Op>) {
-      const bool long_triangle = choose && how.chunk == 0 && n.length > 256 && !st.initial.present() &&
-                                 !st.final.present() && one_triangle(policies, n, n.length, 32, false, false);
+      const bool long_triangle = choose && how.chunk == 0 && n.length > 256 && !continues(st) && !leaves_state(st) &&
+                                 one_triangle(policies, n, n.length, 32, false, false);
       if (how.form == form::left || long_triangle) {
         op.left(st, o, ctx);
-        if (!st.final.present()) return;
+        if (!leaves_state(st)) return;
         bound.o = &nowhere;  // a state is still wanted: the chunks bring it
         shape_of_run = form::chunked;
       }
@@ -351,6 +481,84 @@ inline constexpr axis_letters letters_of = [] {
     return axis_letters{};
   }
 }();
+
+/// There is a slot for every boundary that a sequence reaches, padding left out.
+template <class Op, class State>
+void check_boundaries(core::checker& ask, const Op& op, const State& st, index_t sequences) noexcept {
+  if (st.interval < 1) {
+    ask.refuse("interval", status_code::value)
+        << "= " << st.interval << " must be a number of tokens where boundaries are given";
+  }
+  for (index_t s = 0; ask && s < sequences; ++s) {
+    index_t live = op.offsets.present() ? op.offsets.at(s + 1) - op.offsets.at(s) : op.extents().length;
+    if (op.lengths.present()) live = std::min(live, op.lengths.at(s));
+    const index_t begin = st.position.present() ? st.position.at(s) : 0;
+    const index_t reached = (begin + live) / st.interval - begin / st.interval;
+    if (reached > st.boundary_slots.extent(1)) {
+      ask.refuse("boundary_slots") << "has " << st.boundary_slots.extent(1) << " slots for each sequence, but sequence "
+                                   << s << " reaches " << reached << " boundaries";
+    }
+  }
+}
+
+/// The states that are kept on the way.
+template <class Op, class State>
+void check_kept(core::checker& ask, const Op& op, const State& st, const view<typename Op::scalar, 4>& o,
+                index_t sequences) noexcept {
+  bool any = st.snapshots.present() || st.snapshot_slots.present() || st.boundaries.present() ||
+             st.boundary_slots.present() || st.interval != 0 || st.position.present();
+  if constexpr (with_normaliser<State>) any = any || st.z_snapshots.present() || st.z_boundaries.present();
+  if (!any) return;
+  const matrix_extents n = op.extents();
+  if (st.interval < 0) ask.refuse("interval", status_code::value) << "= " << st.interval << " must not be negative";
+  if (ask && st.position.present() && st.position.size() != sequences) {
+    ask.refuse("position") << "has " << st.position.size() << " entries for " << sequences << " sequences";
+  }
+  for (index_t s = 0; ask && st.position.present() && s < sequences; ++s) {
+    if (st.position.at(s) < 0) {
+      ask.refuse("position") << "entry " << s << " is " << st.position.at(s) << ", must not be negative";
+    }
+  }
+  if (st.snapshots.present() || st.snapshot_slots.present()) {
+    ask.given("snapshots", st.snapshots).given("snapshot_slots", st.snapshot_slots);
+    ask.extents("snapshot_slots", st.snapshot_slots, {n.batch, n.length}, "[B, L]");
+  }
+  if (st.boundaries.present() || st.boundary_slots.present()) {
+    ask.given("boundaries", st.boundaries).given("boundary_slots", st.boundary_slots);
+    ask.extents("boundary_slots", st.boundary_slots, {sequences, -1}, "[sequences, boundaries of a call]");
+    if (ask) check_boundaries(ask, op, st, sequences);
+  }
+  const auto pools = [&]<std::size_t Rank>(const shape<Rank>& slot, const char* letters, const char* const* names,
+                                           const auto& initial, const auto& final, const auto& snapshots,
+                                           const auto& boundaries) noexcept {
+    const auto ends = [&](const auto& f) noexcept {
+      f(names[0], initial, st.initial_slots);
+      f(names[1], final, st.final_slots);
+    };
+    ask.kept(names[2], snapshots, slot, letters, "snapshot_slots", st.snapshot_slots, ends);
+    ask.kept(names[3], boundaries, slot, letters, "boundary_slots", st.boundary_slots, [&](const auto& f) noexcept {
+      ends(f);
+      f(names[2], snapshots, st.snapshot_slots);
+    });
+    ask.apart(names[2], snapshots, "o", o).apart(names[3], boundaries, "o", o);
+  };
+  constexpr const char* S_names[] = {"initial", "final", "snapshots", "boundaries"};
+  pools(shape<4>{-1, n.heads, n.key_dim, n.value_dim}, letters_of<Op>.state, S_names, st.initial, st.final,
+        st.snapshots, st.boundaries);
+  if constexpr (with_normaliser<State>) {
+    constexpr const char* z_names[] = {"z_initial", "z_final", "z_snapshots", "z_boundaries"};
+    const auto together = [&](const char* z, const char* S, const auto& z_pool, const auto& S_pool) noexcept {
+      if (!ask || (!op.normalise && !z_pool.present())) return;
+      if (z_pool.present() != S_pool.present() || z_pool.extent(0) != S_pool.extent(0)) {
+        ask.refuse(z) << "must come with " << S << ", with as many slots: the normaliser is part of the state";
+      }
+    };
+    together("z_snapshots", "snapshots", st.z_snapshots, st.snapshots);
+    together("z_boundaries", "boundaries", st.z_boundaries, st.boundaries);
+    pools(shape<3>{-1, n.heads, n.key_dim}, "[slots, H, K]", z_names, st.z_initial, st.z_final, st.z_snapshots,
+          st.z_boundaries);
+  }
+}
 
 template <class Op, class State>
 status check_matrix(const Op& op, const State& st, const view<typename Op::scalar, 4>& o, const options& how) noexcept {
@@ -385,6 +593,7 @@ status check_matrix(const Op& op, const State& st, const view<typename Op::scala
       ask.refuse("z_final") << "must come with final: the normaliser is part of the state";
     }
   }
+  if (ask) check_kept(ask, op, st, o, sequences);
   return ask.result();
 }
 

@@ -17,6 +17,10 @@ struct state_place {
   Acc* data = nullptr;
   index_t key_stride = 0;
   index_t value_stride = 0;
+
+  operator state_place<const Acc>() const noexcept requires(!std::is_const_v<Acc>) {
+    return {data, key_stride, value_stride};
+  }
 };
 
 /// Between the pools of a state and the engine's working copies; `from` and `to` give the memory itself where a sweep
@@ -30,6 +34,14 @@ struct state_hooks {
   bool (*wanted)(const void* state, index_t sequence) noexcept = nullptr;
   state_place<const Acc> (*from)(const void* state, index_t sequence, index_t head) noexcept = nullptr;
   state_place<Acc> (*to)(const void* state, index_t sequence, index_t head) noexcept = nullptr;
+
+  // The states that are kept on the way, null if there are none. How many of the tokens `at` it takes to the next one,
+  // more than there are if none follows; where the one after the token `at` may be swept to; and that state, which lies
+  // at S in rows without gaps, into all slots that do not hold it yet.
+  index_t (*next)(const void* state, index_t sequence, const tokens& at) noexcept = nullptr;
+  state_place<Acc> (*kept)(const void* state, index_t sequence, const tokens& at) noexcept = nullptr;
+  void (*keep)(const void* state, index_t sequence, const tokens& at, const state_place<const Acc>& S,
+               const Acc* z) noexcept = nullptr;
 };
 
 /// How a call is cut up: a function of shape and options.
@@ -95,6 +107,8 @@ struct matrix_problem {
   integers lengths;
   index_t sequences = 0;
   heads head_map = heads::consecutive;
+  index_t interval = 0;  // chunks end at its multiples, counted over whole sequences
+  integers position;     // tokens of a sequence that came before
   bool normalise = false;
   Acc bias = Acc(0);
   bool outputs = true;

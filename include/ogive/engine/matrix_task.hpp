@@ -41,21 +41,50 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
   Acc* z(index_t member) const noexcept { return s_.z + member * plan_.k_stride; }
 
   void sequence() noexcept {
-    const auto span = this->span_of(sequence_);
-    const index_t length = span.length;
-    const bool direct = p_.in_place && length > 0;
+    span_ = this->span_of(sequence_);
+    kept_ = p_.states.next == nullptr ? span_.length + 1 : 0;
+    const bool direct = p_.in_place && span_.length > 0;
     if (!direct) load_states();
-    for (index_t t = 0; t < length; t += plan_.chunk) {
-      const tokens at = this->chunk_at(span, t);
-      const bool last = t + at.count >= length;
+    for (index_t t = 0; t < span_.length;) {
+      const tokens at = next_chunk(t);
       if (p_.how == form::chunked) {
-        chunked(at, last);
+        chunked(at);
       } else {
-        recurrent(at, t == 0);
+        recurrent(at);
       }
+      t += at.count;
     }
     if (!direct) save_states();
   }
+
+  /// The chunk that starts at t. Chunks also end where a state is kept, and at the multiples of an interval.
+  tokens next_chunk(index_t t) noexcept {
+    tokens at = this->chunk_at(span_, t);
+    if (p_.interval > 0) {
+      const index_t before = p_.position.present() ? p_.position.at(sequence_) : 0;
+      at.count = std::min(at.count, p_.interval - (before + t) % p_.interval);
+    }
+    if (t >= kept_) {
+      tokens rest = at;
+      rest.count = span_.length - t;
+      rest.live = std::max<index_t>(span_.live - t, 0);
+      kept_ = t + p_.states.next(p_.states.state, sequence_, rest);
+    }
+    at.count = std::min(at.count, kept_ - t);
+    at.live = std::min(at.live, at.count);
+    return at;
+  }
+  bool ends(const tokens& at) const noexcept { return at.position + at.count == span_.length; }
+
+  /// The token after which member m's next state is kept.
+  tokens kept_token(index_t m) const noexcept {
+    return {span_.batch, span_.begin + kept_ - 1, 1, 1, kept_ - 1, head(m)};
+  }
+  /// Member m's state after the tokens `at`, which lies at S, into the slots that want it.
+  void keep(const tokens& at, index_t m, const state_place<const Acc>& S) noexcept {
+    if (at.position + at.count == kept_) p_.states.keep(p_.states.state, sequence_, kept_token(m), S, z(m));
+  }
+  state_place<Acc> working_state(index_t m) const noexcept { return {state(m), plan_.state_rows, 1}; }
 
   void load_states() noexcept {
     for (index_t m = 0; m < count_; ++m) {
@@ -90,7 +119,8 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     return lines;
   }
 
-  void chunked(tokens at, bool last) noexcept {
+  void chunked(tokens at) noexcept {
+    const bool spared = ends(at) && kept_ != span_.length && !p_.states.wanted(p_.states.state, sequence_);
     chunk<Acc> c = panels_of(at.count);
     const Acc* queries = Decay == decay::per_key ? s_.decayed_q : s_.q;
     for (index_t m = 0; m < count_; ++m) {
@@ -113,12 +143,13 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
         at.head = output_head(m, r);
         p_.hooks.store(p_.hooks.op, at, c.o, c.v_stride, p_.normalise ? s_.denominator : nullptr, s_.room);
       }
-      if (last && !p_.states.wanted(p_.states.state, sequence_)) continue;
+      if (spared) continue;
       if constexpr (Write == write::additive) {
         if (p_.normalise) write_normaliser<Acc, Arch, Decay>(c, z(m));
       }
       write_chunk<Acc, Arch, Decay, Write>(c);
       fresh_[m] = false;
+      keep(at, m, working_state(m));
     }
   }
 
@@ -148,7 +179,7 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     }
   }
 
-  void recurrent(tokens at, bool first) noexcept {
+  void recurrent(tokens at) noexcept {
     const index_t R = plan_.queries;
     sweep<Acc> w;
     w.tokens = at.count * R;
@@ -180,12 +211,13 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
         }
       }
       if (p_.in_place) {
-        step(w, m, first);
+        step(w, at, m);
       } else {
         if (p_.normalise) sweep_normaliser<Acc, Arch>(w, z(m), p_.bias, s_.denominators);
         w.from = w.to = state(m);
         w.from_stride = w.to_stride = plan_.state_rows;
         sweep_k_first<Acc, Arch, Decay, Write, Read>(w);
+        keep(at, m, working_state(m));
       }
       for (index_t r = 0; r < R && p_.outputs; ++r) {
         at.head = output_head(m, r);
@@ -253,54 +285,66 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     }
   }
 
-  /// The caller's own state, swept where it lies; what cannot be is worked on in scratch.
-  void step(sweep<Acc>& w, index_t member, bool first) noexcept {
-    const index_t h = head(member);
-    const state_place<const Acc> from = p_.states.from(p_.states.state, sequence_, h);
-    const state_place<Acc> to = p_.states.to(p_.states.state, sequence_, h);
-    const bool k_first = to.value_stride == 1;
-    const bool same_order = from.data == nullptr || (k_first ? from.value_stride == 1 : from.key_stride == 1);
-    Acc* S = state(member);
-    Acc* Z = z(member);
-    const bool native = to.data != nullptr && (k_first || to.key_stride == 1) && same_order;
-    if (p_.normalise || !native) {
-      // z is one row: it goes through scratch. So does a state of another type, or of two strides.
-      if (first && !p_.states.load(p_.states.state, sequence_, h, native ? nullptr : S, plan_.state_rows, Z)) {
-        zero_rows(Z, 0, 1, plan_.k_stride);
-        if (!native) zero_rows(S, plan_.state_rows, p_.n.key_dim, plan_.v_stride);
+  /// Where member m's state goes next: the slot of the next one to keep, or, at the end, the final one's.
+  state_place<Acc> destination(index_t m) const noexcept {
+    state_place<Acc> to;
+    if (kept_ >= span_.length) to = p_.states.to(p_.states.state, sequence_, head(m));
+    if (to.data == nullptr && kept_ <= span_.length) to = p_.states.kept(p_.states.state, sequence_, kept_token(m));
+    return to;
+  }
+
+  /// The caller's own state, swept where it lies and on to where it goes; what cannot be is worked on in scratch.
+  void step(sweep<Acc>& w, const tokens& at, index_t m) noexcept {
+    const index_t K = p_.n.key_dim, V = p_.n.value_dim, h = head(m);
+    const state_place<Acc> own = working_state(m);
+    state_place<const Acc>& lies = lies_[m];
+    if (at.position == 0) {
+      lies = p_.states.from(p_.states.state, sequence_, h);
+      if (p_.normalise || lies.data == nullptr) {
+        // z is one row: it goes through scratch. So does a state of another type.
+        Acc* S = lies.data == nullptr ? own.data : nullptr;
+        const bool given = p_.states.load(p_.states.state, sequence_, h, S, plan_.state_rows, z(m));
+        if (!given) zero_rows(z(m), 0, 1, plan_.k_stride);
+        if (given && S != nullptr) lies = own;
       }
     }
-    if (p_.normalise) sweep_normaliser<Acc, Arch>(w, Z, p_.bias, s_.denominators);
-    if (native) {
-      w.to = to.data;
-      w.to_stride = k_first ? to.key_stride : to.value_stride;
+    if (p_.normalise) sweep_normaliser<Acc, Arch>(w, z(m), p_.bias, s_.denominators);
+    const state_place<Acc> wanted = destination(m);
+    state_place<Acc> to = wanted.data == nullptr ? own : wanted;
+    const bool v_first = to.value_stride != 1 && to.key_stride == 1 && (lies.data == nullptr || lies.key_stride == 1);
+    if (!v_first && to.value_stride != 1) to = own;
+    if (!v_first && lies.data != nullptr && lies.value_stride != 1) {
+      load_rows(view<const Acc, 2>(lies.data, {K, V}, {lies.key_stride, lies.value_stride}), own.data, own.key_stride);
+      lies = own;
+    }
+    w.to = to.data;
+    w.to_stride = v_first ? to.value_stride : to.key_stride;
+    w.from = lies.data;
+    w.from_stride = v_first ? lies.value_stride : lies.key_stride;
+    if (lies.data == nullptr) {
+      zero_rows(w.to, w.to_stride, v_first ? V : K, v_first ? K : V);
       w.from = w.to;
       w.from_stride = w.to_stride;
-      if (first && from.data != nullptr) {
-        w.from = from.data;
-        w.from_stride = k_first ? from.key_stride : from.value_stride;
-      } else if (first) {
-        zero_rows(w.to, w.to_stride, k_first ? p_.n.key_dim : p_.n.value_dim, k_first ? p_.n.value_dim : p_.n.key_dim);
-      }
-      if (k_first) {
-        sweep_k_first<Acc, Arch, Decay, Write, Read>(w);
-      } else {
-        sweep_v_first<Acc, Arch, Decay, Write, Read>(w);
-      }
+    }
+    if (v_first) {
+      sweep_v_first<Acc, Arch, Decay, Write, Read>(w);
     } else {
-      w.from = w.to = S;
-      w.from_stride = w.to_stride = plan_.state_rows;
       sweep_k_first<Acc, Arch, Decay, Write, Read>(w);
     }
-    if (p_.normalise || !native) {
-      p_.states.save(p_.states.state, sequence_, h, native ? nullptr : S, plan_.state_rows, Z);
+    lies = to;
+    keep(at, m, lies);
+    if (ends(at) && (p_.normalise || to.data == own.data)) {
+      p_.states.save(p_.states.state, sequence_, h, to.data == own.data ? own.data : nullptr, plan_.state_rows, z(m));
     }
   }
 
   index_t sequence_ = 0;
   index_t first_ = 0;
   index_t count_ = 0;
+  typename panels::span_of_tokens span_{};
+  index_t kept_ = 0;  // tokens of the sequence until the next state that is kept
   bool fresh_[matrix_plan::most_heads] = {};
+  state_place<const Acc> lies_[matrix_plan::most_heads];  // where a step's states are
 };
 
 }  // namespace detail

@@ -208,32 +208,13 @@ void check_window(core::checker& ask, const window_problem<T, S>& p, index_t rea
   constexpr const char* letters = "[slots, D, K], D as x, one K for all pools";
   ask.pools("initial", st.initial, "final", st.final, st.initial_slots, st.final_slots, n, {0, D, K}, letters);
   if (!ask || !st.snapshots.present()) return;
-  ask.extents("snapshots", st.snapshots, {-1, D, K}, letters).output("snapshots", st.snapshots);
   ask.given("snapshot_slots", st.snapshot_slots);
   ask.extents("snapshot_slots", st.snapshot_slots, {p.x.extent(0), p.x.extent(1)}, "[B, L] as x");
-  if (!ask || st.snapshots.empty()) return;
-  const auto one_pool = [&](const auto& pool) noexcept {
-    return pool.present() && pool.data() == st.snapshots.data() && pool.strides() == st.snapshots.strides();
+  const auto others = [&](const auto& f) noexcept {
+    f("initial", st.initial, st.initial_slots);
+    f("final", st.final, st.final_slots);
   };
-  if (!one_pool(st.initial)) ask.apart("snapshots", st.snapshots, "initial", st.initial);
-  if (!one_pool(st.final)) ask.apart("snapshots", st.snapshots, "final", st.final);
-  const index_t L = p.x.extent(1), total = p.x.extent(0) * L;
-  for (index_t i = 0; ask && i < total; ++i) {
-    const index_t slot = st.snapshot_slots(i / L, i % L);
-    if (slot < -1 || slot >= st.snapshots.extent(0)) {
-      ask.refuse("snapshot_slots") << "entry " << i << " is " << slot << ", must be −1 or below "
-                                   << st.snapshots.extent(0);
-    }
-    if (slot < 0) continue;
-    const auto taken = [&](index_t other) noexcept {
-      if (ask && other == slot) ask.refuse("snapshot_slots") << "uses slot " << slot << " twice";
-    };
-    for (index_t j = 0; j < i; ++j) taken(st.snapshot_slots(j / L, j % L));
-    for (index_t s = 0; s < n; ++s) {
-      if (one_pool(st.initial)) taken(core::checker::slot_of(st.initial_slots, s));
-      if (one_pool(st.final)) taken(core::checker::slot_of(st.final_slots, s));
-    }
-  }
+  ask.kept("snapshots", st.snapshots, {-1, D, K}, letters, "snapshot_slots", st.snapshot_slots, others);
 }
 
 /// A written view against the state.
