@@ -73,6 +73,7 @@ struct simple_gla_problem : family_problem {
 struct gated_rfa_problem : family_problem {
   using family_problem::family_problem;
   gated_rfa<float, maps::elu1> op() const { return {.q = q_, .k = k_, .v = v_, .g = head_g_}; }
+  gradient<gated_rfa<float, maps::elu1>> gradients() { return {like(q_), like(k_), like(v_), like(head_g_)}; }
 };
 struct gla_problem : family_problem {
   using family_problem::family_problem;

@@ -9,6 +9,7 @@
 
 using namespace ogive;
 using testing::way;
+using tests::WithinAbs;
 using tests::WithinDigits;
 using tests::WithinRel;
 using tests::WithinRoundings;
