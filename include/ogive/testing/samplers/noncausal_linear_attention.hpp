@@ -11,6 +11,7 @@ struct sampler<noncausal_linear_attention<T, Map>> : linear_attention_sampler<no
   using op = noncausal_linear_attention<T, Map>;
   static constexpr std::tuple tokens{&op::q};
   static constexpr std::tuple keys{&op::k, &op::v, &op::key_mask};
+  static constexpr std::tuple gradients{&gradient<op>::q, &gradient<op>::k, &gradient<op>::v};
 
   static op draw(rng& random, memory& room, index_t batch, index_t length) {
     return linear_attention_sampler<noncausal_linear_attention, T, Map>::draw(random, room, batch, length,
