@@ -37,8 +37,9 @@ TEST_CASE("heads that share a query or a key sum the gradients that each would h
   struct head_counts {
     index_t queries, keys, values;
   };
-  const auto [Hq, Hk, H] = GENERATE(head_counts{2, 3, 6}, head_counts{4, 6, 12}, head_counts{12, 2, 4},
-                                    head_counts{8, 8, 8}, head_counts{16, 8, 8});
+  const head_counts all = GENERATE(head_counts{2, 3, 6}, head_counts{4, 6, 12}, head_counts{12, 2, 4},
+                                   head_counts{8, 8, 8}, head_counts{16, 8, 8});
+  const index_t Hq = all.queries, Hk = all.keys, H = all.values;
   const heads head_map = GENERATE(heads::consecutive, heads::tiled);
   CAPTURE(Hq, Hk, H, head_map);
   const index_t B = 5, L = 70, S = 67, O = std::max(Hq, H);
