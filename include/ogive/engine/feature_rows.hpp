@@ -102,6 +102,25 @@ void features_adjoint(const Map& map, const view<const T, 4>& x, const tokens& a
   zero_padding(at, d_x, d_stride, d);
 }
 
+/// Elements of room that `store_pulled` wants for `count` rows.
+template <class Acc, differentiable_map Map>
+constexpr index_t pulled_room(const Map& map, index_t d, index_t count) noexcept {
+  return (count + 1) * padded<Acc>(d) + count * adjoint_room_dim<Acc>(map, d);
+}
+
+/// The gradient of x from d_y [count, K], that of its features: through the map, and out as `store_gradient` does; 0
+/// where the mask holds a token back.
+template <class Acc, differentiable_map Map, class T>
+void store_pulled(const Map& map, const view<const T, 4>& x, const tokens& at, const map_site& first,
+                  const view<const bool, 2>& keep, const Acc* d_y, index_t stride, const view<T, 4>& d_x,
+                  bool accumulate, Acc* room) noexcept {
+  const index_t row = padded<Acc>(x.extent(3));
+  Acc* rest = room + at.count * row;
+  features_adjoint(map, x, at, first, d_y, stride, room, row, rest);
+  clear_masked(keep, at, room, row, row);
+  store_gradient(room, row, d_x, at, accumulate, rest);
+}
+
 /// What a row of φ(q)·S is multiplied or divided by to become a row of o. By 0: nothing was seen, the row is 0 whatever
 /// stands in it.
 template <class Acc>
@@ -166,6 +185,25 @@ struct quotient {
         simd::store_strided(rows.pointer(r, j), rows.stride(1), f(simd::load(panel + r * stride + j)),
                             std::min(W, rows.extent(1) - j));
       }
+    }
+  }
+
+  /// The adjoint of `store`. o = n / D of the sums n, rows of φ(q)·S, and D = qz + ε: the panel becomes dn = do / D and
+  /// d_qz becomes dD = −(do·o) / D. Unnormalised dn = s do, and neither sums nor qz are looked at.
+  template <class T>
+  void pull(const view<const T, 4>& d_o, const tokens& at_rows, const Acc* sums, const Acc* qz, Acc* panel,
+            index_t stride, Acc* d_qz) const noexcept {
+    using vector = simd::batch<Acc>;
+    load_rows(rows_of(d_o, at_rows, at_rows.count), panel, stride);
+    for (index_t r = 0; r < at_rows.count; ++r) {
+      const row_factor<Acc> f = factor(normalise ? qz[r] : Acc(1));
+      vector along(Acc(0));
+      for (index_t j = 0; j < d_o.extent(3); j += simd::width<Acc>) {
+        Acc* to = panel + r * stride + j;
+        if (normalise) along = simd::fma(simd::load(to), f(simd::load(sums + r * stride + j)), along);
+        simd::store(to, f(simd::load(to)));
+      }
+      if (normalise) d_qz[r] = -f(simd::reduce_add(along));
     }
   }
 };

@@ -9,7 +9,7 @@
 #pragma once
 
 #include <ogive/engine/matrix.hpp>
-#include <ogive/engine/product_binding.hpp>
+#include <ogive/engine/product_backward.hpp>
 
 #include <optional>
 
@@ -26,6 +26,7 @@ struct noncausal_linear_attention {
   template <storage S>
   using state_of = linear_attention_state<S>;
   using default_state = linear_attention_state<accum>;
+  using default_state_gradient = linear_attention_state_gradient<accum>;
 
   view<const T, 4> q{}, k{}, v{};
   Map map{};
@@ -37,6 +38,10 @@ struct noncausal_linear_attention {
   integers lengths{};              ///< [B]; keys from there on do not count
   heads head_map = heads::consecutive;
   index_t position = 0;  ///< absolute position of the first query and key, for maps that need it
+
+  struct gradient {
+    view<T, 4> q{}, k{}, v{};
+  };
 
   static constexpr const char* name = "noncausal_linear_attention";
 };
@@ -56,18 +61,12 @@ bool left_is_cheaper(const product_problem<Acc>& p) noexcept {
   return left < right;
 }
 
-template <class Op, class State>
-status check_product(const Op& op, const State& st, const view<typename Op::scalar, 4>& o,
-                     const options& how) noexcept {
-  core::checker ask(Op::name);
-  ask.chunk(how);
-  if (ask && how.form != form::automatic && how.form != form::left && how.form != form::right) {
-    ask.refuse("form", status_code::value) << "must be automatic, left or right: there is no time to run along";
-  }
+/// Whether the fields fit together.
+template <class Op>
+void check_product_fields(core::checker& ask, const Op& op) noexcept {
   ask.given("q", op.q).given("k", op.k).given("v", op.v);
-  if (!ask) return ask.result();
-  const index_t B = op.q.extent(0), L = op.q.extent(1), Hq = op.q.extent(2), D = op.q.extent(3);
-  const index_t S = op.k.extent(1), H = op.v.extent(2), V = op.v.extent(3);
+  if (!ask) return;
+  const index_t B = op.q.extent(0), Hq = op.q.extent(2), D = op.q.extent(3), S = op.k.extent(1), H = op.v.extent(2);
   ask.extents("q", op.q, {-1, -1, -1, -1}, "[B, L, Hq, D]");
   ask.extents("k", op.k, {B, -1, -1, D}, "[B, S, Hk, D], B and D as q");
   ask.extents("v", op.v, {B, S, -1, -1}, "[B, S, H, V], B as q and S as k");
@@ -85,14 +84,41 @@ status check_product(const Op& op, const State& st, const view<typename Op::scal
   if (const status fits = check_map(op.map, op.k.extents(), side::key); ask && !fits) {
     ask.refuse("map", fits.code()) << fits.text();
   }
+}
+
+/// The extents of o.
+template <class Op>
+shape<4> product_output(const Op& op) noexcept {
+  return {op.q.extent(0), op.q.extent(1), std::max(op.v.extent(2), op.q.extent(2)), op.v.extent(3)};
+}
+
+/// A state S [`first`, H, K, V], or z [`first`, H, K] of it.
+template <class Op>
+shape<4> product_state(const Op& op, index_t first) noexcept {
+  return {first, op.v.extent(2), features(op.map, op.q.extent(3)), op.v.extent(3)};
+}
+template <class Op>
+shape<3> product_normaliser(const Op& op, index_t first) noexcept {
+  return {first, op.v.extent(2), features(op.map, op.q.extent(3))};
+}
+
+template <class Op, class State>
+status check_product(const Op& op, const State& st, const view<typename Op::scalar, 4>& o,
+                     const options& how) noexcept {
+  core::checker ask(Op::name);
+  ask.chunk(how);
+  if (ask && how.form != form::automatic && how.form != form::left && how.form != form::right) {
+    ask.refuse("form", status_code::value) << "must be automatic, left or right: there is no time to run along";
+  }
+  check_product_fields(ask, op);
   if (!ask) return ask.result();
-  const index_t K = features(op.map, D);
-  ask.extents("o", o, {B, L, std::max(H, Hq), V}, "[B, L, max(H, Hq), V]").output("o", o);
+  const index_t B = op.q.extent(0);
+  ask.extents("o", o, product_output(op), "[B, L, max(H, Hq), V]").output("o", o);
   ask.apart("o", o, "q", op.q).apart("o", o, "k", op.k).apart("o", o, "v", op.v);
-  ask.pools("initial", st.initial, "final", st.final, st.initial_slots, st.final_slots, B, {0, H, K, V},
+  ask.pools("initial", st.initial, "final", st.final, st.initial_slots, st.final_slots, B, product_state(op, 0),
             "[slots, H, K, V]");
-  ask.pools("z_initial", st.z_initial, "z_final", st.z_final, st.initial_slots, st.final_slots, B, {0, H, K},
-            "[slots, H, K]");
+  ask.pools("z_initial", st.z_initial, "z_final", st.z_final, st.initial_slots, st.final_slots, B,
+            product_normaliser(op, 0), "[slots, H, K]");
   ask.apart("o", o, "initial", st.initial).apart("o", o, "final", st.final);
   if (ask && (op.normalise || st.z_initial.present()) && st.initial.present() != st.z_initial.present()) {
     ask.refuse("z_initial") << "must come with initial: the normaliser is part of the state";
@@ -100,6 +126,55 @@ status check_product(const Op& op, const State& st, const view<typename Op::scal
   if (ask && (op.normalise || st.z_final.present()) && st.final.present() != st.z_final.present()) {
     ask.refuse("z_final") << "must come with final: the normaliser is part of the state";
   }
+  return ask.result();
+}
+
+template <class Op, class State, class Gradient>
+status check_product_backward(const Op& op, const State& st, const view<const typename Op::scalar, 4>& d_o,
+                              const Gradient& d_st, const typename Op::gradient& d, const options& how) noexcept {
+  core::checker ask(Op::name);
+  ask.chunk(how);
+  if (ask && how.form != form::automatic && how.form != form::right) {
+    ask.refuse("form", status_code::value) << "must be automatic or right for backward";
+  }
+  check_product_fields(ask, op);
+  if (!ask) return ask.result();
+  const index_t B = op.q.extent(0);
+  ask.extents("d_o", d_o, product_output(op), "[B, L, max(H, Hq), V]");
+  using S = typename State::storage_type;
+  ask.pools("initial", st.initial, "final", view<S, 4>(), st.initial_slots, {}, B, product_state(op, 0),
+            "[slots, H, K, V]");
+  ask.pools("z_initial", st.z_initial, "z_final", view<S, 3>(), st.initial_slots, {}, B, product_normaliser(op, 0),
+            "[slots, H, K]");
+  if (ask && (op.normalise || st.z_initial.present()) && st.initial.present() != st.z_initial.present()) {
+    ask.refuse("z_initial") << "must come with initial: the normaliser is part of the state";
+  }
+  ask.extents("d_st.final", d_st.final, product_state(op, B), "[B, H, K, V]");
+  ask.extents("d_st.z_final", d_st.z_final, product_normaliser(op, B), "[B, H, K]");
+  if (ask && d_st.z_final.present() && !d_st.final.present()) {
+    ask.refuse("d_st.z_final") << "must come with d_st.final: the normaliser is part of the state";
+  }
+  if (ask && d_st.z_initial.present() && !d_st.initial.present()) {
+    ask.refuse("d_st.z_initial") << "must come with d_st.initial: the normaliser is part of the state";
+  }
+  const auto written = [&](const char* name, const auto& x, const auto& extents, const char* letters) noexcept {
+    ask.extents(name, x, extents, letters).output(name, x);
+    ask.apart(name, x, "q", op.q).apart(name, x, "k", op.k).apart(name, x, "v", op.v).apart(name, x, "d_o", d_o);
+    ask.apart(name, x, "initial", st.initial).apart(name, x, "z_initial", st.z_initial);
+    ask.apart(name, x, "d_st.final", d_st.final).apart(name, x, "d_st.z_final", d_st.z_final);
+  };
+  written("d.q", d.q, op.q.extents(), "as the field");
+  written("d.k", d.k, op.k.extents(), "as the field");
+  written("d.v", d.v, op.v.extents(), "as the field");
+  written("d_st.initial", d_st.initial, product_state(op, B), "[B, H, K, V]");
+  written("d_st.z_initial", d_st.z_initial, product_normaliser(op, B), "[B, H, K]");
+  ask.apart("d.q", d.q, "d.k", d.k).apart("d.q", d.q, "d.v", d.v).apart("d.k", d.k, "d.v", d.v);
+  const auto of_state = [&](const char* name, const auto& x) noexcept {
+    ask.apart(name, x, "d.q", d.q).apart(name, x, "d.k", d.k).apart(name, x, "d.v", d.v);
+  };
+  of_state("d_st.initial", d_st.initial);
+  of_state("d_st.z_initial", d_st.z_initial);
+  ask.apart("d_st.initial", d_st.initial, "d_st.z_initial", d_st.z_initial);
   return ask.result();
 }
 
@@ -122,7 +197,39 @@ void run_product(const Op& op, const State& st, const view<typename Op::scalar, 
   }
 }
 
-/// The product engine behind the verbs: check, scratch_bytes and forward; there is no time to step along.
+/// The hooks of a backward and what they see: one call.
+template <class Op, class State, class Gradient, class Acc>
+class product_backward_call {
+  using gradient_state = typename Op::template state_of<typename Gradient::storage_type>;
+  using T = typename Op::scalar;
+
+ public:
+  product_backward_call(const Op& op, const State& st, const view<const T, 4>& d_o, const Gradient& d_st,
+                        const typename Op::gradient& d, bool accumulate) noexcept
+      : after_{.initial = d_st.final, .z_initial = d_st.z_final},
+        before_{.final = d_st.initial, .z_final = d_st.z_initial},
+        forward_{op, st, o_},
+        cotangent_{op, after_, o_},
+        gradient_{op, before_, o_},
+        backward_{op, d_o, d, accumulate} {
+    if (accumulate) before_.initial = before_.final, before_.z_initial = before_.z_final;
+  }
+  product_backward_call(const product_backward_call&) = delete;
+
+  product_backward_problem<Acc> problem() const noexcept {
+    return {forward_.problem(), backward_.adjoints(), cotangent_.problem().states, gradient_.problem().states,
+            backward_.room()};
+  }
+
+ private:
+  view<T, 4> o_{};
+  gradient_state after_, before_;
+  product_binding<Op, State, Acc> forward_;
+  product_binding<Op, gradient_state, Acc> cotangent_, gradient_;
+  product_backward_binding<Op, Acc> backward_;
+};
+
+/// The product engine behind the verbs: check, scratch_bytes, forward and backward; there is no time to step along.
 struct product_engine {
   static constexpr bool has_steps = false;
   static constexpr bool has_chunks = false;
@@ -151,6 +258,34 @@ struct product_engine {
   template <verb, class Op, class State>
   static void run(const Op& op, const State& st, const output<Op>& o, const options& how, context& ctx) {
     run_product(op, st, o, how, ctx);
+  }
+
+  template <class Op, class State, class Gradient>
+  static status check_backward(const Op& op, const State& st, const view<const typename Op::scalar, 4>& d_o,
+                               const Gradient& d_st, const typename Op::gradient& d, const options& how) noexcept {
+    return check_product_backward(op, st, d_o, d_st, d, how);
+  }
+  template <class Op>
+  static std::size_t backward_bytes(const Op& op, const options&) noexcept {
+    const auto most = [&]<class Acc>(Acc) noexcept {
+      const linear_attention_state<Acc> st{};
+      const view<const typename Op::scalar, 4> d_o;
+      const linear_attention_state_gradient<Acc> d_st{};
+      const typename Op::gradient d{};
+      const product_backward_call<Op, linear_attention_state<Acc>, linear_attention_state_gradient<Acc>, Acc> all(
+          op, st, d_o, d_st, d, false);
+      return product_backward_bytes(all.problem());
+    };
+    return std::max(most(accum_t<typename Op::scalar>{}), most(double{}));
+  }
+  template <class Op, class State, class Gradient>
+  static void backward(const Op& op, const State& st, const view<const typename Op::scalar, 4>& d_o,
+                       const Gradient& d_st, const typename Op::gradient& d, const options& how, context& ctx) {
+    using Acc = sweep_t<typename Op::scalar, typename State::storage_type>;
+    const product_backward_call<Op, State, Gradient, Acc> all(op, st, d_o, d_st, d, how.accumulate);
+    const product_backward_problem<Acc> p = all.problem();
+    ctx.reserve(static_cast<std::size_t>(ctx.workers()) * product_backward_bytes(p));
+    product_backward(p, ctx);
   }
 };
 

@@ -2,8 +2,8 @@
 // threads.
 //
 // A sampler that has gradients names them, `gradients`: pointers to the members of gradient<Op>, in the order of its
-// tokens and parameters, of which the last may have none; smooth(op) moves arguments away from where they have no
-// slope.
+// tokens, keys with a length of their own, and parameters, of which the last may have none; smooth(op) moves arguments
+// away from where they have no slope.
 #pragma once
 
 #include <ogive/engine/verbs.hpp>
@@ -30,8 +30,16 @@ struct gradients_found {
 namespace detail {
 
 template <class Op>
+constexpr auto tokens_and_keys_of() {
+  if constexpr (timeless<Op>) {
+    return std::tuple_cat(sampler<Op>::tokens, sampler<Op>::keys);
+  } else {
+    return sampler<Op>::tokens;
+  }
+}
+template <class Op>
 constexpr auto fields_of() {
-  return std::tuple_cat(sampler<Op>::tokens, sampler<Op>::parameters);
+  return std::tuple_cat(tokens_and_keys_of<Op>(), sampler<Op>::parameters);
 }
 
 /// f(field of op, its gradient) for all.
@@ -206,7 +214,7 @@ void gradients_are_slopes(std::uint64_t seed, report& found) {
         }
       }
     };
-    constexpr int of_tokens = std::tuple_size_v<std::remove_cvref_t<decltype(sampler<Op>::tokens)>>;
+    constexpr int of_tokens = std::tuple_size_v<decltype(tokens_and_keys_of<Op>())>;
     const index_t length = std::max<index_t>(1, length_of(x.op));
     int field = 0;
     auto& first = all.front();

@@ -49,6 +49,10 @@ struct attention_arguments {
   std::vector<std::int64_t> lengths;
   op_type op;
   linear_attention_state<accum> st;
+  tensor<T, 4> d_o;
+  tensor<accum, 4> d_S;
+  tensor<accum, 3> d_z;
+  testing::cotangents_of<op_type> c;
   index_t chunk = 0;
 
   attention_arguments(const golden_case& file, const attention_rules& rules, const Map& with)
@@ -58,7 +62,9 @@ struct attention_arguments {
         k(file.get<T, 4>("k")),
         v(file.get<T, 4>("v")),
         mask(file.get_if<bool, 2>("key_mask")),
-        lengths(file.integers("key_lengths")) {
+        lengths(file.integers("key_lengths")),
+        d_o(file.get_if<T, 4>("grad_out")),
+        d_S(file.get_if<accum, 4>("grad_final_state")) {
     op.q = from_file(std::as_const(q).all(), order);
     op.k = from_file(std::as_const(k).all(), order);
     op.v = from_file(std::as_const(v).all(), order);
@@ -70,6 +76,10 @@ struct attention_arguments {
     op.key_mask = std::as_const(mask).all();
     if (!lengths.empty()) op.lengths = lengths;
     if (file.has("initial_state")) begin_from(file);
+    if (file.has("grad_final_z")) d_z = file.without_axis<accum, 3>("grad_final_z", 1);
+    c.o = from_file(std::as_const(d_o).all(), order);
+    c.st.final = std::as_const(d_S).all();
+    c.st.z_final = std::as_const(d_z).all();
   }
 
   template <class O>
@@ -79,6 +89,15 @@ struct attention_arguments {
     add_state(all, "final_state", left.final);
     add_state(all, "kv", left.final);
     add_state(all, "final_z", left.z_final);
+    return all;
+  }
+  named_views gradients(const testing::gradients_found<op_type>& found) const {
+    named_views all;
+    add_output(all, "d_q", from_file(found.d.q, order));
+    add_output(all, "d_k", from_file(found.d.k, order));
+    add_output(all, "d_v", from_file(found.d.v, order));
+    add_state(all, "d_initial_state", found.st.initial);
+    add_state(all, "d_initial_z", found.st.z_initial);
     return all;
   }
   template <class Acc, class State>

@@ -26,25 +26,28 @@ struct favor_arguments {
     }
   };
 
-  tensor<accum, 2> W, c;
+  tensor<accum, 2> W, stabilisers;
   attention_arguments<Kind, T, defined_map<map_type, definition>> inner;
   op_type op;
   linear_attention_state<accum> st{};
+  testing::cotangents_of<op_type> c;
   index_t chunk = 0;
 
   favor_arguments(const golden_case& file, const attention_rules& rules)
       : W(file.get<accum, 2>("proj")),
         inner(file, rules, {map_type{.W = W, .eps = feature_eps}, definition{std::as_const(W).all()}}),
-        op(inner.op) {
-    c = tensor<accum, 2>({op.k.extent(0), op.k.extent(2)});
-    maps::stabilisers(op.map, op.k, c.all());
-    op.map.key_stabiliser = std::as_const(c).all();
+        op(inner.op),
+        c(inner.c) {
+    stabilisers = tensor<accum, 2>({op.k.extent(0), op.k.extent(2)});
+    maps::stabilisers(op.map, op.k, stabilisers.all());
+    op.map.key_stabiliser = std::as_const(stabilisers).all();
   }
 
   template <class O>
   named_views outputs(const view<O, 4>& o, const linear_attention_state<accum>& left) const {
     return inner.outputs(o, left);
   }
+  named_views gradients(const testing::gradients_found<op_type>& found) const { return inner.gradients(found); }
   template <class Acc, class State>
   void define(const op_type& o, const State& from, const view<Acc, 4>& y) const {
     inner.template define<Acc>(o, from, y);
