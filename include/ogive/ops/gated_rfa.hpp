@@ -8,8 +8,8 @@
 // section 3.2, whose g_t is f_t here: sigmoid(w·x_t + b), the logarithm of which `layers/gates.hpp` gives.
 #pragma once
 
+#include <ogive/engine/feature_attention.hpp>
 #include <ogive/maps/random_features.hpp>
-#include <ogive/ops/linear_attention.hpp>
 #include <ogive/simd/math.hpp>
 
 namespace ogive {
@@ -19,8 +19,8 @@ namespace detail {
 /// Linear attention under gates g [B, L, Hk]: 1 − f weighs a key in S and in z alike, so that heads which share keys
 /// share their gates.
 template <storage T, feature_map Map>
-struct gated_features : linear_attention<T, Map> {
-  using ungated = linear_attention<T, Map>;
+struct gated_features : feature_attention<T, Map> {
+  using ungated = feature_attention<T, Map>;
   using ungated::k, ungated::v, ungated::key_mask;
 
   view<const accum_t<T>, 3> g{};
