@@ -366,3 +366,12 @@ TEST_CASE("noncausal linear attention refuses what does not fit") {
   refused(fits, "final has shape [2, 4, 3, 5]", state<float>{.final = wrong}, o);
   for (const float x : o.flat()) CHECK(x == 1.0F);
 }
+
+TEST_CASE("no state is kept on the way where there is no order") {
+  tensor<float, 4> x({1, 3, 1, 2}, 1.0F), o({1, 3, 1, 2}), pool({4, 1, 2, 2});
+  const noncausal_linear_attention<float> op{.q = x, .k = x, .v = x};
+  const linear_attention_state<float> st{.snapshots = pool};
+  const status asked = check(op, st, o);
+  CHECK(!asked);
+  CHECK(std::string(asked.text()).find("snapshots") != std::string::npos);
+}

@@ -137,23 +137,22 @@ struct feature_attention {
   static constexpr bool wants_decays(const gradient&) noexcept { return false; }
   bool wants_outputs(const gradient&) const noexcept { return normalise; }
   static constexpr void clear(index_t, const gradient&) noexcept {}
-  /// Elements of scratch that the adjoints want for a chunk: rows of x, its gradient, and what the map wants.
+  /// Elements of scratch that the adjoints want for a chunk.
   template <class Acc>
   index_t adjoint_room(index_t chunk) const noexcept {
     static_assert(explain_differentiable_map<Map>());
-    const index_t D = padded<Acc>(k.extent(3));
-    return chunk * (D + adjoint_room_dim<Acc>(map, k.extent(3))) + D;
+    return pulled_room<Acc>(map, k.extent(3), chunk);
   }
 
   template <class Acc>
   void adjoint_q(tokens at, Acc* panel, index_t stride, Acc* room, const gradient& d, bool accumulate) const noexcept {
     at.live = at.count;  // padding reads too
-    if (d.q.present()) pull(q, at, side::query, panel, stride, room, d.q, accumulate);
+    if (d.q.present()) pull(q, {}, at, side::query, panel, stride, room, d.q, accumulate);
   }
   template <class Acc>
   void adjoint_k(const tokens& at, Acc* panel, index_t stride, Acc* room, const gradient& d,
                  bool accumulate) const noexcept {
-    if (d.k.present()) pull(k, at, side::key, panel, stride, room, d.k, accumulate);
+    if (d.k.present()) pull(k, key_mask, at, side::key, panel, stride, room, d.k, accumulate);
   }
   template <class Acc>
   void adjoint_v(const tokens& at, Acc* panel, const Acc*, index_t stride, const Acc*, Acc* room, const gradient& d,
@@ -161,23 +160,10 @@ struct feature_attention {
     clear_masked(key_mask, at, panel, stride, padded<Acc>(v.extent(3)));
     store_gradient(panel, stride, d.v, at, accumulate, room);
   }
-  /// o = n / D for the sums n and D = φ(q)·z + ε: dn = do / D, dD = −(do·o) / D.
   template <class Acc>
   void adjoint_store(const tokens& at, const view<const T, 4>& d_o, const Acc* sums, const Acc* denominator, Acc* panel,
                      index_t stride, Acc* d_denominator, Acc*, const gradient&, bool) const noexcept {
-    using vector = simd::batch<Acc>;
-    load_rows(rows_of(d_o, at, at.count), panel, stride);
-    const detail::quotient<Acc> divide = quotient<Acc>();
-    for (index_t i = 0; i < at.count; ++i) {
-      const row_factor<Acc> factor = divide.factor(normalise ? denominator[i] : Acc(1));
-      vector along(Acc(0));
-      for (index_t j = 0; j < v.extent(3); j += simd::width<Acc>) {
-        Acc* to = panel + i * stride + j;
-        if (normalise) along = simd::fma(simd::load(to), factor(simd::load(sums + i * stride + j)), along);
-        simd::store(to, factor(simd::load(to)));
-      }
-      if (normalise) d_denominator[i] = -factor(simd::reduce_add(along));
-    }
+    quotient<Acc>().pull(d_o, at, sums, denominator, panel, stride, d_denominator);
   }
 
   template <class Acc>
@@ -186,15 +172,10 @@ struct feature_attention {
   }
 
  private:
-  /// Through the map, and out.
   template <class Acc>
-  void pull(const view<const T, 4>& x, const tokens& at, side which, const Acc* panel, index_t stride, Acc* room,
-            const view<T, 4>& d_x, bool accumulate) const noexcept {
-    const index_t D = padded<Acc>(x.extent(3));
-    Acc* rest = room + at.count * D;
-    features_adjoint(map, x, at, {.position = position, .which = which}, panel, stride, room, D, rest);
-    if (which == side::key) clear_masked(key_mask, at, room, D, D);
-    store_gradient(room, D, d_x, at, accumulate, rest);
+  void pull(const view<const T, 4>& x, const view<const bool, 2>& keep, const tokens& at, side which, const Acc* panel,
+            index_t stride, Acc* room, const view<T, 4>& d_x, bool accumulate) const noexcept {
+    store_pulled(map, x, at, {.position = position, .which = which}, keep, panel, stride, d_x, accumulate, room);
   }
 };
 

@@ -120,6 +120,9 @@ status check_product(const Op& op, const State& st, const view<typename Op::scal
   ask.pools("z_initial", st.z_initial, "z_final", st.z_final, st.initial_slots, st.final_slots, B,
             product_normaliser(op, 0), "[slots, H, K]");
   ask.apart("o", o, "initial", st.initial).apart("o", o, "final", st.final);
+  if (ask && (st.snapshots.present() || st.boundaries.present() || st.interval != 0)) {
+    ask.refuse(st.snapshots.present() ? "snapshots" : "interval") << "keeps states on the way, and there is no order here";
+  }
   if (ask && (op.normalise || st.z_initial.present()) && st.initial.present() != st.z_initial.present()) {
     ask.refuse("z_initial") << "must come with initial: the normaliser is part of the state";
   }
