@@ -16,6 +16,7 @@
 // what does not cross m cancels there up to its rounding, and where gates are strong nothing else is left.
 #pragma once
 
+#include <ogive/core/scratch.hpp>
 #include <ogive/engine/matrix_scores.hpp>
 
 namespace ogive {
