@@ -217,7 +217,7 @@ struct matrix_operands {
 
   void clear(index_t head, const gradient& d) const noexcept {
     for (index_t j = 0; d.u.present() && j < d.u.extent(1); ++j) d.u(head, j) = 0;
-    if (!d.over_time || q.extent(0) == 0 || q.extent(1) == 0) return;
+    if (!d.over_time) return;
     if (d.g.present()) d.g(0, 0, head) = G(0);
     for (index_t j = 0; d.gates.present() && j < d.gates.extent(3); ++j) d.gates(0, 0, head, j) = G(0);
   }

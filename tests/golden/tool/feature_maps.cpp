@@ -321,6 +321,7 @@ struct learned_weights {
 };
 template <template <class> class Map, class Define>
 void run_learned(trial& t, const Define& define) {
+  for (const char* constant : {"d_weight", "d_bias"}) t.pass_over(constant);  // parameters of maps have no gradient
   run(t, axes::rows, side::query,
       [&]<class T>(T, const operand<T>&) { return learned_weights<T, Map, Define>(t.file, define); });
 }
