@@ -488,6 +488,10 @@ TEST_CASE("backward of the selective scan refuses what does not fit, and writes 
   refused("dt is absent", [&](scan& x, options&) { x.op.dt = {}; });
   refused("d.u of shape", [&](scan& x, options&) { x.op.u = x.d.u; });
   refused("overlaps d_y", [&](scan& x, options&) { x.d_y = x.d.u; });
+  refused("overlaps d.dt", [&](scan& x, options&) { x.d.u = x.d.dt; });
+  refused("overlaps d_st.initial", [&](scan& x, options&) {
+    x.d.A = view<float, 2>(x.d_st.initial.data(), x.op.A.extents());
+  });
   refused("overlaps B", [&](scan& x, options&) { x.op.B = x.d.B; });
   refused("is written, but several", [&](scan& x, options&) {  // B has tokens, its gradient has none
     x.d.B = {x.d.B.data(), x.d.B.extents(), {0, 0, x.d.B.stride(2), x.d.B.stride(3)}};

@@ -527,7 +527,11 @@ status check_diagonal_backward(const Op& op, const State& st, const view<const t
   apart("d_st.initial", d_st.initial);
   op.check_gradients(ask, d, [&](const char* field, const auto& x) noexcept {
     apart(field, x);
-    ask.apart(field, x, "d_st.final", d_st.final);
+    ask.apart(field, x, "d_st.final", d_st.final).apart(field, x, "d_st.initial", d_st.initial);
+    op.check_gradients(ask, d, [&](const char* other, const auto& y) noexcept {
+      const bool same = static_cast<const void*>(&x) == static_cast<const void*>(&y);
+      if (!same) ask.apart(field, x, other, y);
+    });
   });
   return ask.result();
 }
