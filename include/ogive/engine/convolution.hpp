@@ -18,7 +18,7 @@
 // outputs are stored, with those of the tokens [first, first + count) of sequence `at` in a row of Acc: to it an
 // operator adds what else its outputs have.
 //
-// Two ways. Direct: Lk products for each output, in order from the oldest input to the newest, vectors over time; an
+// Two ways. Direct: Lk products for each output, in an order that Lk alone decides, vectors over time; an
 // output is the same to the bit in whatever pieces the sequence comes, and the future never reaches the past. By
 // transforms: blocks of outputs with the Lk − 1 inputs before each (overlap-save), zeros where there are none, so that
 // nothing wraps; a single block where that is cheapest. There an error is relative to the largest numbers of a block,
@@ -208,14 +208,35 @@ std::size_t convolution_bytes(const convolution_problem<T, S>& p, const Kernel& 
   return most;
 }
 
-/// to_t = Σ_j k_j from_{t+j} for G vectors of t.
+/// Adds the taps W apart from each of the next W, `Apart` of them: what is loaded for one output serves the tap W further
+/// on and the vector before it.
+template <int Apart, int G, class Acc>
+OGIVE_INLINE void slide_on(const Acc* from, const Acc* k, simd::batch<Acc>* sum) noexcept {
+  using vector = simd::batch<Acc>;
+  constexpr index_t W = simd::width<Acc>;
+  for (index_t j = 0; j < W; ++j) {
+    vector tap[Apart];
+    unroll<Apart>([&](auto b) __attribute__((always_inline)) { tap[b] = vector(k[j + b * W]); });
+    unroll<G + Apart - 1>([&](auto i) __attribute__((always_inline)) {
+      const vector x = simd::load(from + j + i * W);
+      unroll<Apart>([&](auto b) __attribute__((always_inline)) {
+        if constexpr (i - b >= 0 && i - b < G) sum[i - b] = simd::fma(tap[b], x, sum[i - b]);
+      });
+    });
+  }
+}
+
+/// to_t = Σ_j k_j from_{t+j} for G vectors of t, in an order of j that the number of taps alone decides.
 template <int G, class Acc>
 OGIVE_INLINE void slide(const Acc* from, const Acc* k, index_t taps, Acc* to) noexcept {
   using vector = simd::batch<Acc>;
   constexpr index_t W = simd::width<Acc>;
   vector sum[G];
   unroll<G>([&](auto g) __attribute__((always_inline)) { sum[g] = vector(Acc(0)); });
-  for (index_t j = 0; j < taps; ++j) {
+  index_t j = 0;
+  for (; j + 4 * W <= taps; j += 4 * W) slide_on<4, G>(from + j, k + j, sum);
+  for (; j + 2 * W <= taps; j += 2 * W) slide_on<2, G>(from + j, k + j, sum);
+  for (; j < taps; ++j) {
     const vector tap(k[j]);
     unroll<G>([&](auto g) __attribute__((always_inline)) {
       sum[g] = simd::fma(tap, simd::load(from + j + g * W), sum[g]);

@@ -33,9 +33,9 @@ struct convolution_gradients {
 
 template <class Acc, class T, class S>
 convolution_cut convolution_backward_cut_of(const convolution_problem<T, S>& p, form way) noexcept {
-  convolution_cut cut = convolution_cut_of<Acc>(p, way, 0, {.each = 3, .once = 2, .direct = 2});
-  constexpr index_t enough = 16, most = 1 << 18;  // tasks, and numbers in a panel
-  cut.group = std::clamp<index_t>(std::min(p.channels() / enough, most / cut.row()), 1, cut.group);
+  convolution_cut cut = convolution_cut_of<Acc>(p, way, 0, {.each = 3, .once = 2, .direct = 3.4});
+  constexpr index_t most = 1 << 18;  // numbers in a panel
+  cut.group = std::clamp<index_t>(most / cut.row(), 1, cut.group);
   cut.share = std::max<index_t>(p.sequences(), 1);
   cut.keeps = true;
   return cut;
