@@ -1,5 +1,5 @@
-// One system, three ways: the recurrence, the convolution with its kernel, and the continuous solution. Zero-order hold is
-// exact for an input that is constant over each step: all three agree to rounding, however long the steps are.
+// One system, three ways: the recurrence, the convolution with its kernel, and the continuous solution. Zero-order hold
+// is exact for an input that is constant over each step: all three agree to rounding, however long the steps are.
 #include <ogive/maps/discretisation_dense.hpp>
 #include <ogive/ops/lti.hpp>
 #include <ogive/ops/s5.hpp>
@@ -90,13 +90,14 @@ template <class T>
 double convolved(const view<const T, 3>& K, const view<const T, 3>& u, index_t t, index_t p) {
   double sum = 0;
   for (index_t l = 0; l <= t; ++l) {
-    for (index_t m = 0; m < K.extent(1); ++m) sum += static_cast<double>(K(p, m, l)) * static_cast<double>(u(0, t - l, m));
+    for (index_t m = 0; m < K.extent(1); ++m)
+      sum += static_cast<double>(K(p, m, l)) * static_cast<double>(u(0, t - l, m));
   }
   return sum;
 }
 
-/// A step loses (N + M + 1) u of ‖h‖ per row, √N of that in all, in products and in its matrices; losses fade by exp(−cΔ)
-/// a step. ‖h‖ ≤ ‖h₀‖ + ‖B‖ ‖u‖/c. The kernel is such a run itself, with the sum over l on top.
+/// A step loses (N + M + 1) u of ‖h‖ per row, √N of that in all, in products and in its matrices; losses fade by
+/// exp(−cΔ) a step. ‖h‖ ≤ ‖h₀‖ + ‖B‖ ‖u‖/c. The kernel is such a run itself, with the sum over l on top.
 template <class T>
 double bound(const dissipative& s, const steps& u, const vector& h0, double dt, index_t length) {
   const double N = static_cast<double>(s.A.rows());

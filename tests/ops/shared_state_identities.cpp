@@ -146,8 +146,11 @@ TEST_CASE("gamma of the LRU keeps its digits where modes hardly forget") {
     const double theta = -1;
     const std::complex<double> unit(1);
     const double u = 1;
-    const lru<double> op{
-        .u = {&u, {1, 1, 1}}, .nu_log = {&nu, {1}}, .theta_log = {&theta, {1}}, .B = {&unit, {1, 1}}, .C = {&unit, {1, 1}}};
+    const lru<double> op{.u = {&u, {1, 1, 1}},
+                         .nu_log = {&nu, {1}},
+                         .theta_log = {&theta, {1}},
+                         .B = {&unit, {1, 1}},
+                         .C = {&unit, {1, 1}}};
     double y = 0;
     forward(op, {}, view<double, 3>(&y, {1, 1, 1}));
     const long double rate = std::exp(static_cast<long double>(nu));

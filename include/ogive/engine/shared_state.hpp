@@ -54,8 +54,8 @@ concept shared_state_operator = requires(const Op& op) {
 
 namespace detail {
 
-/// The panels of a task. Numbers of the state are in planes of `plane` numbers, whole vectors: one, or real and imaginary
-/// parts; what their last lanes hold is never read. Rows of the others are whole vectors too.
+/// The panels of a task. Numbers of the state are in planes of `plane` numbers, whole vectors: one, or real and
+/// imaginary parts; what their last lanes hold is never read. Rows of the others are whole vectors too.
 template <class Acc>
 struct shared_state_panels {
   index_t inputs, states, outputs, tokens;
@@ -318,8 +318,7 @@ void run_shared_sequence(const shared_state_panels<Acc>& p, const Op& op, const 
     sweep_shared_state<diagonal>(p, count, live);
     if (y.present()) {
       read_shared_state<diagonal>(p, count, true);
-      store_tile(p.y, p.output_row,
-                 view<T, 2>(y.pointer(row, t, 0), {count, p.outputs}, {y.stride(1), y.stride(2)}));
+      store_tile(p.y, p.output_row, view<T, 2>(y.pointer(row, t, 0), {count, p.outputs}, {y.stride(1), y.stride(2)}));
     }
     p.hold(p.after(count - 1), p.h);
   }
@@ -349,8 +348,8 @@ OGIVE_NOINLINE void run_shared_task(const Op& op, const State& st, const view<ty
 
 /// Column m of every K_l: what is read after one unit at input m.
 template <class Op>
-OGIVE_NOINLINE void run_kernel_task(const Op& op, const shared_state_extents& n,
-                                    const view<typename Op::accum, 3>& K, index_t m, arena memory) noexcept {
+OGIVE_NOINLINE void run_kernel_task(const Op& op, const shared_state_extents& n, const view<typename Op::accum, 3>& K,
+                                    index_t m, arena memory) noexcept {
   constexpr bool diagonal = is_complex<typename Op::number>;
   using Acc = typename Op::accum;
   const auto p = packed_panels<Acc>(op, n, memory);
@@ -361,8 +360,7 @@ OGIVE_NOINLINE void run_kernel_task(const Op& op, const shared_state_extents& n,
     if (l == 0) p.hold(p.B + m * p.row, p.after(0));
     sweep_shared_state<diagonal>(p, count, count);
     read_shared_state<diagonal>(p, count, false);
-    store_tile(p.y, p.output_row,
-               view<Acc, 2>(K.pointer(0, m, l), {count, p.outputs}, {K.stride(2), K.stride(0)}));
+    store_tile(p.y, p.output_row, view<Acc, 2>(K.pointer(0, m, l), {count, p.outputs}, {K.stride(2), K.stride(0)}));
     p.hold(p.after(count - 1), p.h);
   }
 }
@@ -407,7 +405,8 @@ struct shared_state_engine {
 
   template <class Op>
   static std::size_t bytes(const Op& op, const options&) noexcept {
-    return std::max(shared_state_bytes<typename Op::accum>(op, op.extents()), shared_state_bytes<double>(op, op.extents()));
+    return std::max(shared_state_bytes<typename Op::accum>(op, op.extents()),
+                    shared_state_bytes<double>(op, op.extents()));
   }
 
   template <verb, class Op, class State>
@@ -416,9 +415,8 @@ struct shared_state_engine {
     const shared_state_plan plan = shared_state_plan::of(op);
     const std::size_t bytes = shared_state_bytes<Acc>(op, op.extents());
     ctx.reserve(static_cast<std::size_t>(ctx.workers()) * bytes);
-    run_tasks(ctx, plan.tasks, bytes, [&](index_t task, arena memory) noexcept {
-      run_shared_task<Acc>(op, st, y, plan, task, memory);
-    });
+    run_tasks(ctx, plan.tasks, bytes,
+              [&](index_t task, arena memory) noexcept { run_shared_task<Acc>(op, st, y, plan, task, memory); });
   }
 };
 
@@ -429,9 +427,9 @@ struct engine_of<Op> {
   using type = detail::shared_state_engine;
 };
 
-/// The convolution that an operator is: K [P, M, L], K_l = C A̅ˡ B̅ (of modes its real part, as often as it counts), without
-/// D: y_t = Σ_{l ≤ t} K_l u_{t−l} + D u_t from a state of 0. Lengths, offsets and the numbers in u have no part in it.
-/// \throws shape_error
+/// The convolution that an operator is: K [P, M, L], K_l = C A̅ˡ B̅ (of modes its real part, as often as it counts),
+/// without D: y_t = Σ_{l ≤ t} K_l u_{t−l} + D u_t from a state of 0. Lengths, offsets and the numbers in u have no part
+/// in it. \throws shape_error
 template <shared_state_operator Op>
 void kernel(const Op& op, const view<typename Op::accum, 3>& K, context& ctx = default_context()) {
   core::checker ask(Op::name);

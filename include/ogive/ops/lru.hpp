@@ -15,8 +15,8 @@
 namespace ogive {
 inline namespace OGIVE_ABI {
 
-/// u [B, L, M], nu_log and theta_log (ν and θ) [N], gamma_log [N] or absent, B [N, M], C [P, N], D [M], for which P = M;
-/// y [B, L, P]. State [slots, N], complex.
+/// u [B, L, M], nu_log and theta_log (ν and θ) [N], gamma_log [N] or absent, B [N, M], C [P, N], D [M], for which P =
+/// M; y [B, L, P]. State [slots, N], complex.
 template <storage T>
 struct lru {
   using scalar = T;
@@ -46,8 +46,8 @@ struct lru {
   shared_mode<Acc> mode(index_t n) const noexcept {
     const double rate = std::exp(static_cast<double>(nu_log[n])), angle = std::exp(static_cast<double>(theta_log[n]));
     const double size = std::exp(-rate);
-    const double gamma = gamma_log.present() ? std::exp(static_cast<double>(gamma_log[n]))
-                                             : std::sqrt(-std::expm1(-2 * rate));
+    const double gamma =
+        gamma_log.present() ? std::exp(static_cast<double>(gamma_log[n])) : std::sqrt(-std::expm1(-2 * rate));
     return {{static_cast<Acc>(size * std::cos(angle)), static_cast<Acc>(size * std::sin(angle))},
             {static_cast<Acc>(gamma), Acc(0)}};
   }

@@ -1,4 +1,5 @@
-// A dense linear time-invariant system, one input and output or many: the recurrence that state-space layers begin with.
+// A dense linear time-invariant system, one input and output or many: the recurrence that state-space layers begin
+// with.
 //
 //   h_t = A̅ h_{t-1} + B̅ u_t,   y_t = C h_t + D u_t,   h ∈ R^N
 //

@@ -14,8 +14,8 @@
 namespace ogive {
 inline namespace OGIVE_ABI {
 
-/// u [B, L, M], A [N] (negative real parts, or 0), B [N, M], C [P, N], dt [N] (positive; one for all is a view of stride
-/// 0), D [M], for which P = M; y [B, L, P]. State [slots, N], complex.
+/// u [B, L, M], A [N] (negative real parts, or 0), B [N, M], C [P, N], dt [N] (positive; one for all is a view of
+/// stride 0), D [M], for which P = M; y [B, L, P]. State [slots, N], complex.
 template <storage T>
 struct s5 {
   using scalar = T;

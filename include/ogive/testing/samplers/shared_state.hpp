@@ -111,9 +111,7 @@ struct sampler<s5<T>> : shared_state_sampler<s5<T>> {
     return x;
   }
   /// Three products of two numbers per token and the error of a, then sums over inputs and modes; some for a and w.
-  static index_t roundings(const op& x) {
-    return 8 * x.u.extent(1) + 4 * (x.u.extent(2) + x.A.extent(0)) + 32;
-  }
+  static index_t roundings(const op& x) { return 8 * x.u.extent(1) + 4 * (x.u.extent(2) + x.A.extent(0)) + 32; }
 };
 
 template <storage T>
@@ -150,9 +148,7 @@ struct sampler<lru<T>> : shared_state_sampler<lru<T>> {
     x.D = testing::absolute(room, x.D);
     return x;
   }
-  static index_t roundings(const op& x) {
-    return 8 * x.u.extent(1) + 4 * (x.u.extent(2) + x.C.extent(1)) + 32;
-  }
+  static index_t roundings(const op& x) { return 8 * x.u.extent(1) + 4 * (x.u.extent(2) + x.C.extent(1)) + 32; }
 };
 
 }  // namespace ogive::testing
