@@ -24,12 +24,15 @@
 #include <ogive/ops/iplr.hpp>
 #include <ogive/ops/kda.hpp>
 #include <ogive/ops/linear_attention.hpp>
+#include <ogive/ops/lru.hpp>
+#include <ogive/ops/lti.hpp>
 #include <ogive/ops/noncausal_linear_attention.hpp>
 #include <ogive/ops/retention.hpp>
 #include <ogive/ops/rwkv4.hpp>
 #include <ogive/ops/rwkv5.hpp>
 #include <ogive/ops/rwkv6.hpp>
 #include <ogive/ops/rwkv7.hpp>
+#include <ogive/ops/s5.hpp>
 #include <ogive/ops/selective_scan.hpp>
 #include <ogive/ops/simple_gla.hpp>
 #include <ogive/ops/softmax_attention.hpp>
