@@ -71,6 +71,19 @@ TEST_CASE("largest and smallest lane, wherever it is") {
   });
 }
 
+TEST_CASE("pairs of lanes are swapped and doubled") {
+  for_each_vector([]<class T, class Arch>() {
+    const auto x = simd::iota<T, Arch>();
+    const auto swapped = lanes_of(simd::swap_pairs(x)), first = lanes_of(simd::first_of_pairs(x)),
+               second = lanes_of(simd::second_of_pairs(x));
+    for (std::size_t i = 0; i < swapped.size(); ++i) {
+      CHECK(swapped[i] == T(i ^ 1U));
+      CHECK(first[i] == T(i & ~std::size_t{1}));
+      CHECK(second[i] == T(i | 1U));
+    }
+  });
+}
+
 TEST_CASE("transpose") {
   for_each_vector([]<class T, class Arch>() {
     using V = simd::batch<T, Arch>;

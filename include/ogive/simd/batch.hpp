@@ -409,6 +409,55 @@ OGIVE_INLINE void transpose(batch<T, Arch>* x) noexcept {
   }
 }
 
+// Pairs of neighbouring lanes: complex numbers as they lie in memory.
+
+namespace detail {
+
+/// Lane i from lane from(i).
+template <class T, class Arch, class From>
+OGIVE_INLINE batch<T, Arch> rearranged(const batch<T, Arch>& x, const From& from) noexcept {
+  constexpr std::size_t W = batch<T, Arch>::size;
+  alignas(64) T lane[W], moved[W];
+  x.store_aligned(lane);
+  for (std::size_t i = 0; i < W; ++i) moved[i] = lane[from(i)];
+  return batch<T, Arch>::load_aligned(moved);
+}
+
+}  // namespace detail
+
+/// (x0, x1, x2, x3, …) becomes (x1, x0, x3, x2, …).
+template <class T, class Arch>
+OGIVE_INLINE batch<T, Arch> swap_pairs(const batch<T, Arch>& x) noexcept {
+  using register_type = typename batch<T, Arch>::register_type;
+  if constexpr (requires(register_type r) { native::swap_pairs(r); }) {
+    return native::swap_pairs(static_cast<register_type>(x));
+  } else {
+    return detail::rearranged(x, [](std::size_t i) { return i ^ std::size_t{1}; });
+  }
+}
+
+/// (x0, x1, x2, x3, …) becomes (x0, x0, x2, x2, …).
+template <class T, class Arch>
+OGIVE_INLINE batch<T, Arch> first_of_pairs(const batch<T, Arch>& x) noexcept {
+  using register_type = typename batch<T, Arch>::register_type;
+  if constexpr (requires(register_type r) { native::first_of_pairs(r); }) {
+    return native::first_of_pairs(static_cast<register_type>(x));
+  } else {
+    return detail::rearranged(x, [](std::size_t i) { return i & ~std::size_t{1}; });
+  }
+}
+
+/// (x0, x1, x2, x3, …) becomes (x1, x1, x3, x3, …).
+template <class T, class Arch>
+OGIVE_INLINE batch<T, Arch> second_of_pairs(const batch<T, Arch>& x) noexcept {
+  using register_type = typename batch<T, Arch>::register_type;
+  if constexpr (requires(register_type r) { native::second_of_pairs(r); }) {
+    return native::second_of_pairs(static_cast<register_type>(x));
+  } else {
+    return detail::rearranged(x, [](std::size_t i) { return i | std::size_t{1}; });
+  }
+}
+
 /// The largest lane. A NaN lane makes it unspecified which.
 template <class T, class Arch>
 OGIVE_INLINE T reduce_max(const batch<T, Arch>& x) noexcept {

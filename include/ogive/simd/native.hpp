@@ -28,6 +28,9 @@ none sum(none&);
 none largest(none&);
 none sum_all(const none*);
 void transpose(none*);
+none swap_pairs(none&);
+none first_of_pairs(none&);
+none second_of_pairs(none&);
 
 /// How the first lanes of a register of `Bytes` bytes are read and written. The portable twin copies; a specialisation
 /// has a mask. Both touch no byte past `count` elements, and lanes that are not read are 0.
@@ -190,6 +193,32 @@ OGIVE_INLINE __m512 sum_all(const __m512* x) noexcept {
   const __m512 low = _mm512_unpacklo_ps(ac, bd), high = _mm512_unpackhi_ps(ac, bd);
   return _mm512_add_ps(_mm512_shuffle_ps(low, high, 0x44), _mm512_shuffle_ps(low, high, 0xee));
 }
+#endif
+
+// Pairs of neighbouring lanes, as complex numbers lie in memory: (x0, x1) becomes (x1, x0), (x0, x0), (x1, x1).
+#if defined(__SSE2__)
+OGIVE_INLINE __m128 swap_pairs(__m128 x) noexcept { return _mm_shuffle_ps(x, x, 0xb1); }
+OGIVE_INLINE __m128 first_of_pairs(__m128 x) noexcept { return _mm_shuffle_ps(x, x, 0xa0); }
+OGIVE_INLINE __m128 second_of_pairs(__m128 x) noexcept { return _mm_shuffle_ps(x, x, 0xf5); }
+OGIVE_INLINE __m128d swap_pairs(__m128d x) noexcept { return _mm_shuffle_pd(x, x, 1); }
+OGIVE_INLINE __m128d first_of_pairs(__m128d x) noexcept { return _mm_unpacklo_pd(x, x); }
+OGIVE_INLINE __m128d second_of_pairs(__m128d x) noexcept { return _mm_unpackhi_pd(x, x); }
+#endif
+#if defined(__AVX__)
+OGIVE_INLINE __m256 swap_pairs(__m256 x) noexcept { return _mm256_permute_ps(x, 0xb1); }
+OGIVE_INLINE __m256 first_of_pairs(__m256 x) noexcept { return _mm256_moveldup_ps(x); }
+OGIVE_INLINE __m256 second_of_pairs(__m256 x) noexcept { return _mm256_movehdup_ps(x); }
+OGIVE_INLINE __m256d swap_pairs(__m256d x) noexcept { return _mm256_permute_pd(x, 0x5); }
+OGIVE_INLINE __m256d first_of_pairs(__m256d x) noexcept { return _mm256_movedup_pd(x); }
+OGIVE_INLINE __m256d second_of_pairs(__m256d x) noexcept { return _mm256_permute_pd(x, 0xf); }
+#endif
+#if defined(__AVX512F__)
+OGIVE_INLINE __m512 swap_pairs(__m512 x) noexcept { return _mm512_permute_ps(x, 0xb1); }
+OGIVE_INLINE __m512 first_of_pairs(__m512 x) noexcept { return _mm512_moveldup_ps(x); }
+OGIVE_INLINE __m512 second_of_pairs(__m512 x) noexcept { return _mm512_movehdup_ps(x); }
+OGIVE_INLINE __m512d swap_pairs(__m512d x) noexcept { return _mm512_permute_pd(x, 0x55); }
+OGIVE_INLINE __m512d first_of_pairs(__m512d x) noexcept { return _mm512_movedup_pd(x); }
+OGIVE_INLINE __m512d second_of_pairs(__m512d x) noexcept { return _mm512_permute_pd(x, 0xff); }
 #endif
 
 // W rows of W lanes, turned round in place.
