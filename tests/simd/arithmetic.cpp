@@ -71,16 +71,18 @@ TEST_CASE("largest and smallest lane, wherever it is") {
   });
 }
 
-TEST_CASE("pairs of lanes are swapped and doubled") {
+TEST_CASE("pairs of lanes are split and joined") {
   for_each_vector([]<class T, class Arch>() {
-    const auto x = simd::iota<T, Arch>();
-    const auto swapped = lanes_of(simd::swap_pairs(x)), first = lanes_of(simd::first_of_pairs(x)),
-               second = lanes_of(simd::second_of_pairs(x));
-    for (std::size_t i = 0; i < swapped.size(); ++i) {
-      CHECK(swapped[i] == T(i ^ 1U));
-      CHECK(first[i] == T(i & ~std::size_t{1}));
-      CHECK(second[i] == T(i | 1U));
-    }
+    using vector = simd::batch<T, Arch>;
+    const auto a = simd::iota<T, Arch>(), b = a + vector(static_cast<T>(simd::width<T, Arch>));
+    const auto split = simd::split_pairs(a, b);
+    auto first = lanes_of(split.first), second = lanes_of(split.second);
+    for (std::size_t i = 0; i < first.size(); ++i) CHECK(second[i] == first[i] + T(1));
+    std::sort(first.begin(), first.end());
+    for (std::size_t i = 0; i < first.size(); ++i) CHECK(first[i] == T(2 * i));
+    const auto joined = simd::join_pairs(split.first, split.second);
+    CHECK(lanes_of(joined.first) == lanes_of(a));
+    CHECK(lanes_of(joined.second) == lanes_of(b));
   });
 }
 

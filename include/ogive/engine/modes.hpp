@@ -134,7 +134,7 @@ struct modes_engine {
       for (const index_t length : {n.length, std::min(n.length, modes_plan::few)}) {  // fewer tokens count too
         n.length = length;
         arena counted;
-        modes_scratch<Acc>::carve(modes_plan::of<Acc>(n, parts_of<Op>, 1), counted);
+        modes_scratch<Acc>::carve(modes_plan::of<Acc, is_complex<typename Op::number>>(n, 1), counted);
         all = std::max(all, counted.used());
       }
       return all;
@@ -145,7 +145,7 @@ struct modes_engine {
   template <verb, class Op, class State>
   static void run(const Op& op, const State& st, const output<Op>& y, const options&, context& ctx) {
     using Acc = sweep_t<typename Op::scalar, real_of<typename State::storage_type>>;
-    const auto plan = modes_plan::of<Acc>(modes_extents(op), parts_of<Op>, modes_sequences(op));
+    const auto plan = modes_plan::of<Acc, is_complex<typename Op::number>>(modes_extents(op), modes_sequences(op));
     arena counted;
     modes_scratch<Acc>::carve(plan, counted);
     ctx.reserve(static_cast<std::size_t>(ctx.workers()) * counted.used());

@@ -2,71 +2,55 @@
 //
 //   h_t = a ⊙ h_{t-1} + b u_t,   y_t = Re Σ_n c_n h_{t,n}
 //
-// Lanes are the numbers of a channel's state as they lie in memory, real parts beside imaginary ones, so that a step
-// works on the state where it lies. A complex product is two multiply-adds on pairs of lanes,
-// a h = (Re a, Re a) ⊙ h + (−Im a, Im a) ⊙ (Im h, Re h), and a token costs four for its modes whether they are real or
-// not; the lanes of y are added up later, many tokens at a time.
+// Lanes are the modes of a channel. Its state stays in registers for a tile of tokens, and is read and written where it
+// lies. A token costs a complex mode eight multiply-adds, a real one three; the lanes of y are added up later, many
+// tokens at a time.
 #pragma once
 
+#include <ogive/engine/mode_vector.hpp>
 #include <ogive/engine/unroll.hpp>
-#include <ogive/simd/batch.hpp>
 
 namespace ogive {
 inline namespace OGIVE_ABI {
 namespace detail {
 
-/// Whole vectors that hold `count` numbers.
-template <class Acc, class Arch = simd::default_arch>
-constexpr index_t vectors_of(index_t count) noexcept {
-  return (count + simd::width<Acc, Arch> - 1) / simd::width<Acc, Arch>;
+/// Numbers of a state that are swept together, and how many such units hold `width` of them.
+template <bool Complex, class Acc, class Arch = simd::default_arch>
+inline constexpr index_t unit = (Complex ? 2 : 1) * simd::width<Acc, Arch>;
+template <bool Complex, class Acc, class Arch = simd::default_arch>
+constexpr index_t units_of(index_t width) noexcept {
+  return (width + unit<Complex, Acc, Arch> - 1) / unit<Complex, Acc, Arch>;
 }
 
-/// a, b and c of one vector of numbers, for products with pairs of lanes. c is 2 conj(c) of the formula where modes
-/// are complex, so that y is a sum over lanes.
-template <bool Complex, class Acc, class Arch>
+/// a, b and c of a unit; c is 2 conj(c) of the formula where modes are complex.
+template <bool Complex, class Acc, class Arch = simd::default_arch>
 struct fixed_mode {
-  using vector = simd::batch<Acc, Arch>;
-  vector a, turn, b, c;  // turn: (−Im a, Im a), unused where modes are real
+  using modes = mode_vector<Complex, Acc, Arch>;
+  modes a, b, c;
 
-  OGIVE_INLINE vector next(const vector& h, const vector& u) const noexcept {
-    if constexpr (Complex) {
-      return simd::fma(a, h, simd::fma(turn, simd::swap_pairs(h), b * u));
-    } else {
-      return simd::fma(a, h, b * u);
-    }
+  OGIVE_INLINE modes next(const modes& h, const simd::batch<Acc, Arch>& u) const noexcept {
+    return mode_fma(a, h, scaled(b, u));
   }
 };
 
-/// The numbers of a panel [channels, vectors, planes, W]: a, (−Im a, Im a), b, c.
+/// a, b and c of some channels as panels [channels, units, 3, unit].
 template <bool Complex, class Acc>
 struct packed_modes {
-  static constexpr index_t planes = Complex ? 4 : 3;
   const Acc* first;
   index_t row;  // from channel to channel
 
   packed_modes from(index_t channel) const noexcept { return {first + channel * row, row}; }
+
   template <class Arch>
-  OGIVE_INLINE fixed_mode<Complex, Acc, Arch> get(index_t channel, index_t vector) const noexcept {
-    constexpr index_t W = simd::width<Acc, Arch>;
-    const Acc* p = first + channel * row + vector * planes * W;
-    if constexpr (Complex) {
-      return {simd::load<Arch>(p), simd::load<Arch>(p + W), simd::load<Arch>(p + 2 * W), simd::load<Arch>(p + 3 * W)};
-    } else {
-      return {simd::load<Arch>(p), {}, simd::load<Arch>(p + W), simd::load<Arch>(p + 2 * W)};
-    }
+  OGIVE_INLINE fixed_mode<Complex, Acc, Arch> get(index_t index) const noexcept {
+    constexpr index_t step = unit<Complex, Acc, Arch>;
+    const Acc* p = first + index * 3 * step;
+    return {load_mode<Complex, Arch>(p), load_mode<Complex, Arch>(p + step), load_mode<Complex, Arch>(p + 2 * step)};
   }
 };
 
-/// (s, 1, s, 1, …)
-template <class Acc, class Arch>
-OGIVE_INLINE simd::batch<Acc, Arch> beside_one(Acc s) noexcept {
-  alignas(64) Acc lanes[simd::width<Acc, Arch>];
-  for (index_t i = 0; i < simd::width<Acc, Arch>; ++i) lanes[i] = i % 2 == 0 ? s : Acc(1);
-  return simd::load<Arch>(lanes);
-}
-
-/// Rows of numbers a, b and c as an operator holds them, `width` of them per channel: for calls of so few tokens that
-/// packing them would cost more.
+/// Rows of numbers a, b and c, `width` of them per channel, real parts beside imaginary ones: as an operator holds
+/// them, for calls of so few tokens that packing them would cost more.
 template <bool Complex, class Acc>
 struct plain_modes {
   const Acc *a, *b, *c;
@@ -77,19 +61,15 @@ struct plain_modes {
     return {a + d * a_row, b + d * b_row, c + d * c_row, a_row, b_row, c_row, width};
   }
   template <class Arch>
-  OGIVE_INLINE fixed_mode<Complex, Acc, Arch> get(index_t channel, index_t vector) const noexcept {
-    using batch = simd::batch<Acc, Arch>;
-    constexpr index_t W = simd::width<Acc, Arch>;
-    const index_t n = vector * W;
+  OGIVE_INLINE fixed_mode<Complex, Acc, Arch> get(index_t index) const noexcept {
+    const index_t n = index * unit<Complex, Acc, Arch>;
     const auto load = [&](const Acc* p) __attribute__((always_inline)) {
-      return n + W <= width ? simd::load<Arch>(p + n) : simd::load<Arch>(p + n, width - n);
+      return load_interleaved<Complex, Arch>(p + n, width - n);
     };
-    const batch A = load(a + channel * a_row), B = load(b + channel * b_row), C = load(c + channel * c_row);
     if constexpr (Complex) {
-      const batch signs = beside_one<Acc, Arch>(Acc(-1));
-      return {simd::first_of_pairs(A), simd::second_of_pairs(A) * signs, B, C * (signs * batch(Acc(-2)))};
+      return {load(a), load(b), scaled(conjugate(load(c)), simd::batch<Acc, Arch>(Acc(2)))};
     } else {
-      return {A, {}, B, C};
+      return {load(a), load(b), load(c)};
     }
   }
 };
@@ -112,75 +92,81 @@ struct modes_sweep {
   index_t sums_step;
 };
 
-/// `Vectors` vectors of the states of `Rows` channels, from vector v of channel d on.
-template <bool Complex, int Rows, int Vectors, class Arch, class Acc, class Modes>
+/// `Units` units of the states of `Rows` channels, from unit v of channel d on.
+template <bool Complex, int Rows, int Units, class Arch, class Acc, class Modes>
 OGIVE_INLINE void sweep_modes_block(const modes_sweep<Acc>& w, const Modes& modes, index_t d, index_t v) noexcept {
   using vector = simd::batch<Acc, Arch>;
-  constexpr index_t W = simd::width<Acc, Arch>;
-  const bool whole = (v + Vectors) * W <= w.width;
-  const simd::lanes<Acc, Arch> tail(whole ? W : w.width - (v + Vectors - 1) * W);
-  vector h[Rows * Vectors];
-  unroll<Rows * Vectors>([&](auto i) __attribute__((always_inline)) {
-    const Acc* p = w.from + (d + i / Vectors) * w.from_row + (v + i % Vectors) * W;
-    h[i] = i % Vectors + 1 < Vectors ? simd::load<Arch>(p) : simd::load(p, tail);
+  constexpr index_t W = simd::width<Acc, Arch>, step = unit<Complex, Acc, Arch>;
+  mode_vector<Complex, Acc, Arch> h[Rows * Units];
+  unroll<Rows * Units>([&](auto i) __attribute__((always_inline)) {
+    const index_t n = (v + i % Units) * step;
+    h[i] = load_interleaved<Complex, Arch>(w.from + (d + i / Units) * w.from_row + n, w.width - n);
   });
-  for (index_t t = 0; t < w.tokens; ++t) {
+  const index_t tokens = w.tokens, u_step = w.u_step, sums_step = w.sums_step * W;
+  const Acc* u[Rows];
+  Acc* sums[Rows];
+  Modes of_row[Rows];
+  unroll<Rows>([&](auto r) __attribute__((always_inline)) {
+    u[r] = w.u + (d + r) * w.u_row;
+    sums[r] = w.sums + (d + r) * w.sums_row * W;
+    of_row[r] = modes.from(d + r);
+  });
+  for (index_t t = 0; t < tokens; ++t) {
     unroll<Rows>([&](auto r) __attribute__((always_inline)) {
-      const vector u(w.u[(d + r) * w.u_row + t * w.u_step]);
-      Acc* at = w.sums + ((d + r) * w.sums_row + t * w.sums_step) * W;
+      const vector input(u[r][t * u_step]);
+      Acc* at = sums[r] + t * sums_step;
       vector sum = v == 0 ? vector(Acc(0)) : simd::load<Arch>(at);
-      unroll<Vectors>([&](auto i) __attribute__((always_inline)) {
-        const auto mode = modes.template get<Arch>(d + r, v + i);
-        vector& state = h[r * Vectors + i];
-        state = mode.next(state, u);
-        sum = simd::fma(mode.c, state, sum);
+      unroll<Units>([&](auto i) __attribute__((always_inline)) {
+        const auto mode = of_row[r].template get<Arch>(v + i);
+        auto& state = h[r * Units + i];
+        state = mode.next(state, input);
+        sum = inner(mode.c, state, sum);
       });
       simd::store(at, sum);
     });
   }
-  unroll<Rows * Vectors>([&](auto i) __attribute__((always_inline)) {
-    Acc* p = w.to + (d + i / Vectors) * w.to_row + (v + i % Vectors) * W;
-    if (i % Vectors + 1 < Vectors) {
-      simd::store(p, h[i]);
-    } else {
-      simd::store(p, h[i], tail);
-    }
+  unroll<Rows * Units>([&](auto i) __attribute__((always_inline)) {
+    const index_t n = (v + i % Units) * step;
+    store_interleaved(w.to + (d + i / Units) * w.to_row + n, h[i], w.width - n);
   });
 }
 
-template <bool Complex, int Rows, int Vectors, class Arch, class Acc, class Modes>
+template <bool Complex, int Rows, int Units, class Arch, class Acc, class Modes>
 OGIVE_INLINE void sweep_modes_rows(const modes_sweep<Acc>& w, const Modes& modes, index_t v) noexcept {
   index_t d = 0;
-  for (; d + Rows <= w.channels; d += Rows) sweep_modes_block<Complex, Rows, Vectors, Arch>(w, modes, d, v);
-  for (; Rows > 1 && d < w.channels; ++d) sweep_modes_block<Complex, 1, Vectors, Arch>(w, modes, d, v);
+  for (; d + Rows <= w.channels; d += Rows) sweep_modes_block<Complex, Rows, Units, Arch>(w, modes, d, v);
+  for (; Rows > 1 && d < w.channels; ++d) sweep_modes_block<Complex, 1, Units, Arch>(w, modes, d, v);
 }
 
-/// Eight vectors of states, or four, fill the registers and the time that one multiply-add waits for the last.
+/// As many states at a time as fill the registers, and the time for which one multiply-add waits for the last.
 template <bool Complex, class Arch, class Acc, class Modes>
 OGIVE_NOINLINE void sweep_modes(const modes_sweep<Acc>& w, const Modes& modes) noexcept {
-  constexpr bool large = sizeof(simd::batch<Acc, Arch>) == 64;
-  const index_t vectors = vectors_of<Acc, Arch>(w.width);
+  constexpr int most = (sizeof(simd::batch<Acc, Arch>) == 64 ? 8 : 4) / (Complex ? 2 : 1);
+  const index_t units = units_of<Complex, Acc, Arch>(w.width);
   index_t v = 0;
-  if constexpr (large) {
-    for (; v + 8 <= vectors; v += 8) sweep_modes_rows<Complex, 1, 8, Arch>(w, modes, v);
+  for (; v + most <= units; v += most) sweep_modes_rows<Complex, 1, most, Arch>(w, modes, v);
+  if constexpr (most > 4) {
+    if (v + 4 <= units) {
+      sweep_modes_rows<Complex, 2, 4, Arch>(w, modes, v);
+      v += 4;
+    }
   }
-  for (; v + 4 <= vectors; v += 4) sweep_modes_rows<Complex, large ? 2 : 1, 4, Arch>(w, modes, v);
-  if (v + 2 <= vectors) {
-    sweep_modes_rows<Complex, large ? 4 : 2, 2, Arch>(w, modes, v);
-    v += 2;
+  if constexpr (most > 2) {
+    if (v + 2 <= units) {
+      sweep_modes_rows<Complex, 2, 2, Arch>(w, modes, v);
+      v += 2;
+    }
   }
-  if (v < vectors) sweep_modes_rows<Complex, 4, 1, Arch>(w, modes, v);
+  if (v < units) sweep_modes_rows<Complex, Complex ? most : 4, 1, Arch>(w, modes, v);
 }
 
 /// Σ_n c_n h_n by lanes, of a state that stays as it is.
 template <bool Complex, class Arch, class Acc, class Modes>
-OGIVE_NOINLINE simd::batch<Acc, Arch> read_modes(const Acc* h, index_t width, const Modes& modes,
-                                                 index_t channel) noexcept {
-  constexpr index_t W = simd::width<Acc, Arch>;
+OGIVE_NOINLINE simd::batch<Acc, Arch> read_modes(const Acc* h, index_t width, const Modes& modes) noexcept {
+  constexpr index_t step = unit<Complex, Acc, Arch>;
   simd::batch<Acc, Arch> sum(Acc(0));
-  for (index_t v = 0; v * W < width; ++v) {
-    const auto mode = modes.template get<Arch>(channel, v);
-    sum = simd::fma(mode.c, simd::load<Arch>(h + v * W, width - v * W), sum);
+  for (index_t n = 0; n < width; n += step) {
+    sum = inner(modes.template get<Arch>(n / step).c, load_interleaved<Complex, Arch>(h + n, width - n), sum);
   }
   return sum;
 }

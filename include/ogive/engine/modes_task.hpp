@@ -39,11 +39,11 @@ struct modes_plan {
   index_t groups;     // of sequences
   index_t tokens;     // of a tile
   index_t width;      // numbers of a channel's state
-  index_t vectors;
+  index_t units;
   index_t row;  // of the panels of u and y
 
-  template <class Acc>
-  static modes_plan of(const diagonal_extents& n, index_t parts, index_t sequences) noexcept {
+  template <class Acc, bool Complex>
+  static modes_plan of(const diagonal_extents& n, index_t sequences) noexcept {
     constexpr index_t W = simd::width<Acc>;
     constexpr index_t wanted = 16;  // tasks
     modes_plan p{};
@@ -54,9 +54,9 @@ struct modes_plan {
                                    std::max<index_t>(1, sequences));
     p.sequences = (sequences + p.groups - 1) / p.groups;
     p.tokens = std::clamp<index_t>(n.length, 1, p.brief ? few : 64);
-    p.width = parts * n.states;
-    p.vectors = vectors_of<Acc>(p.width);
-    p.row = vectors_of<Acc>(p.brief ? p.channels : p.tokens) * W;
+    p.width = (Complex ? 2 : 1) * n.states;
+    p.units = units_of<Complex, Acc>(p.width);
+    p.row = units_of<false, Acc>(p.brief ? p.channels : p.tokens) * W;
     return p;
   }
   index_t tasks() const noexcept { return blocks * groups; }
@@ -65,18 +65,21 @@ struct modes_plan {
 /// A worker's memory.
 template <class Acc>
 struct modes_scratch {
-  Acc* modes;  // [channels, vectors, planes, W]
-  Acc* h;      // [channels, vectors, W]
-  Acc* u;      // [channels, row], or [tokens, row] in brief calls
-  Acc* y;      // likewise
-  Acc* sums;   // the same with W lanes each, of at_once channels or all of brief calls
+  Acc* numbers;  // [3, width]
+  Acc* modes;    // [channels, units, 3, unit]
+  Acc* h;        // [channels, width]
+  Acc* u;        // [channels, row], or [tokens, row] in brief calls
+  Acc* y;        // likewise
+  Acc* sums;     // the same with W lanes each, of at_once channels or all of brief calls
 
   static modes_scratch carve(const modes_plan& p, arena& memory) noexcept {
-    constexpr index_t W = simd::width<Acc>, most_planes = 4;
+    constexpr index_t W = simd::width<Acc>;
+    const index_t most = p.units * unit<true, Acc>;  // units may be of complex numbers
     const index_t rows = p.brief ? p.tokens : p.channels;
     modes_scratch s{};
-    s.modes = memory.take<Acc>(p.channels * p.vectors * most_planes * W);
-    s.h = memory.take<Acc>(p.channels * p.vectors * W);
+    s.numbers = memory.take<Acc>(3 * most);
+    s.modes = memory.take<Acc>(p.channels * 3 * most);
+    s.h = memory.take<Acc>(p.channels * p.width);
     s.u = memory.take<Acc>(rows * p.row);
     s.y = memory.take<Acc>(rows * p.row);
     s.sums = memory.take<Acc>((p.brief ? p.tokens : modes_plan::at_once) * p.row * W);
@@ -127,28 +130,33 @@ void store_state(const Acc* from, const view<S, 3>& pool, index_t slot, index_t 
   }
 }
 
-/// a, (−Im a, Im a), b and c of one channel into a row of packed_modes.
+/// a, b and c of channel d as a row of packed_modes, by way of three rows of numbers.
 template <class Acc, class Op>
-void pack_modes(const Op& op, index_t d, index_t vectors, Acc* to) noexcept {
+void pack_modes(const Op& op, index_t d, const modes_plan& plan, Acc* numbers, Acc* to) noexcept {
   constexpr bool complex = is_complex<typename Op::number>;
-  constexpr index_t W = simd::width<Acc>, parts = complex ? 2 : 1, planes = packed_modes<complex, Acc>::planes;
-  for (index_t i = 0; i < vectors * planes * W; ++i) to[i] = Acc(0);
+  constexpr index_t step = unit<complex, Acc>;
+  const index_t row = plan.units * step;
+  const auto put = [&](index_t which, index_t n, const auto& x) noexcept {
+    Acc* at = numbers + which * row;
+    if constexpr (complex) {
+      at[2 * n] = static_cast<Acc>(x.real());
+      at[2 * n + 1] = static_cast<Acc>(x.imag());
+    } else {
+      at[n] = static_cast<Acc>(x);
+    }
+  };
   for (index_t n = 0; n < op.A.extent(1); ++n) {
     const auto [a, b] = mode_of(op, d, n);
-    const wide_of<typename Op::number> c(op.C(d, n));
-    Acc* at = to + n * parts / W * planes * W + n * parts % W;
-    if constexpr (complex) {
-      at[0] = at[1] = static_cast<Acc>(a.real());
-      at[W] = -(at[W + 1] = static_cast<Acc>(a.imag()));
-      at[2 * W] = static_cast<Acc>(b.real());
-      at[2 * W + 1] = static_cast<Acc>(b.imag());
-      at[3 * W] = static_cast<Acc>(2 * c.real());
-      at[3 * W + 1] = static_cast<Acc>(-2 * c.imag());
-    } else {
-      at[0] = static_cast<Acc>(a);
-      at[W] = static_cast<Acc>(b);
-      at[2 * W] = static_cast<Acc>(c);
-    }
+    put(0, n, a);
+    put(1, n, b);
+    put(2, n, op.C(d, n));
+  }
+  const plain_modes<complex, Acc> plain{numbers, numbers + row, numbers + 2 * row, 0, 0, 0, plan.width};
+  for (index_t i = 0; i < plan.units; ++i) {
+    const auto mode = plain.template get<simd::default_arch>(i);
+    store_mode(to + 3 * i * step, mode.a);
+    store_mode(to + (3 * i + 1) * step, mode.b);
+    store_mode(to + (3 * i + 2) * step, mode.c);
   }
 }
 
@@ -176,9 +184,9 @@ class modes_task {
       const plain_modes<complex, Acc> modes{at(op.A), at(op.B), at(op.C), row(op.A), row(op.B), row(op.C), plan.width};
       for (index_t s = first; s < last; ++s) own.sequence(s, modes);
     } else {
-      const index_t mode_row = plan.vectors * packed_modes<complex, Acc>::planes * W;
+      const index_t mode_row = 3 * plan.units * unit<complex, Acc>;
       for (index_t d = 0; first < last && d < own.channels_; ++d) {
-        pack_modes(op, own.channel_ + d, plan.vectors, own.s_.modes + d * mode_row);
+        pack_modes(op, own.channel_ + d, plan, own.s_.numbers, own.s_.modes + d * mode_row);
       }
       for (index_t s = first; s < last; ++s) own.sequence(s, packed_modes<complex, Acc>{own.s_.modes, mode_row});
     }
@@ -221,7 +229,7 @@ class modes_task {
     const modes_sequence at = modes_sequence::of(op_, s);
     const index_t from = st_.initial.present() ? core::checker::slot_of(st_.initial_slots, s) : -1;
     const index_t to = st_.final.present() ? core::checker::slot_of(st_.final_slots, s) : -1;
-    const index_t own_row = plan_.vectors * W;
+    const index_t own_row = plan_.width;
     from_ = to_ = s_.h;
     from_row_ = to_row_ = own_row;
     if (from >= 0 && native(st_.initial)) {
@@ -317,7 +325,7 @@ class modes_task {
   void pad(const modes_sweep<Acc>& w, const Modes& modes, index_t d, index_t live, index_t count) noexcept {
     for (index_t i = 0; i < w.channels; ++i) {
       const Acc* h = live > 0 ? w.to + i * w.to_row : w.from + i * w.from_row;
-      const Acc read = simd::reduce_add(read_modes<complex, arch>(h, plan_.width, modes, i));
+      const Acc read = simd::reduce_add(read_modes<complex, arch>(h, plan_.width, modes.from(i)));
       for (index_t t = live; t < count; ++t) s_.y[plan_.brief ? t * plan_.row + d + i : (d + i) * plan_.row + t] = read;
     }
   }

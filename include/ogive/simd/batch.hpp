@@ -411,50 +411,46 @@ OGIVE_INLINE void transpose(batch<T, Arch>* x) noexcept {
 
 // Pairs of neighbouring lanes: complex numbers as they lie in memory.
 
-namespace detail {
-
-/// Lane i from lane from(i).
-template <class T, class Arch, class From>
-OGIVE_INLINE batch<T, Arch> rearranged(const batch<T, Arch>& x, const From& from) noexcept {
+/// Of two vectors (x0, x1, x2, x3, …) all first lanes of pairs, x0, x2, …, and all second ones, in one order, which is
+/// the machine's; `join_pairs` of the two gives the vectors back.
+template <class T, class Arch>
+OGIVE_INLINE std::pair<batch<T, Arch>, batch<T, Arch>> split_pairs(const batch<T, Arch>& a,
+                                                                   const batch<T, Arch>& b) noexcept {
+  using register_type = typename batch<T, Arch>::register_type;
   constexpr std::size_t W = batch<T, Arch>::size;
-  alignas(64) T lane[W], moved[W];
-  x.store_aligned(lane);
-  for (std::size_t i = 0; i < W; ++i) moved[i] = lane[from(i)];
-  return batch<T, Arch>::load_aligned(moved);
-}
-
-}  // namespace detail
-
-/// (x0, x1, x2, x3, …) becomes (x1, x0, x3, x2, …).
-template <class T, class Arch>
-OGIVE_INLINE batch<T, Arch> swap_pairs(const batch<T, Arch>& x) noexcept {
-  using register_type = typename batch<T, Arch>::register_type;
-  if constexpr (requires(register_type r) { native::swap_pairs(r); }) {
-    return native::swap_pairs(static_cast<register_type>(x));
+  if constexpr (requires(register_type r) { native::split_pairs(r, r); }) {
+    register_type first = a, second = b;
+    native::split_pairs(first, second);
+    return {first, second};
   } else {
-    return detail::rearranged(x, [](std::size_t i) { return i ^ std::size_t{1}; });
+    alignas(64) T lanes[2 * W], first[W], second[W];
+    a.store_aligned(lanes);
+    b.store_unaligned(lanes + W);
+    for (std::size_t i = 0; i < W; ++i) {
+      first[i] = lanes[2 * i];
+      second[i] = lanes[2 * i + 1];
+    }
+    return {batch<T, Arch>::load_aligned(first), batch<T, Arch>::load_aligned(second)};
   }
 }
-
-/// (x0, x1, x2, x3, …) becomes (x0, x0, x2, x2, …).
 template <class T, class Arch>
-OGIVE_INLINE batch<T, Arch> first_of_pairs(const batch<T, Arch>& x) noexcept {
+OGIVE_INLINE std::pair<batch<T, Arch>, batch<T, Arch>> join_pairs(const batch<T, Arch>& first,
+                                                                  const batch<T, Arch>& second) noexcept {
   using register_type = typename batch<T, Arch>::register_type;
-  if constexpr (requires(register_type r) { native::first_of_pairs(r); }) {
-    return native::first_of_pairs(static_cast<register_type>(x));
+  constexpr std::size_t W = batch<T, Arch>::size;
+  if constexpr (requires(register_type r) { native::join_pairs(r, r); }) {
+    register_type a = first, b = second;
+    native::join_pairs(a, b);
+    return {a, b};
   } else {
-    return detail::rearranged(x, [](std::size_t i) { return i & ~std::size_t{1}; });
-  }
-}
-
-/// (x0, x1, x2, x3, …) becomes (x1, x1, x3, x3, …).
-template <class T, class Arch>
-OGIVE_INLINE batch<T, Arch> second_of_pairs(const batch<T, Arch>& x) noexcept {
-  using register_type = typename batch<T, Arch>::register_type;
-  if constexpr (requires(register_type r) { native::second_of_pairs(r); }) {
-    return native::second_of_pairs(static_cast<register_type>(x));
-  } else {
-    return detail::rearranged(x, [](std::size_t i) { return i | std::size_t{1}; });
+    alignas(64) T lanes[2 * W], x[W], y[W];
+    first.store_aligned(x);
+    second.store_aligned(y);
+    for (std::size_t i = 0; i < W; ++i) {
+      lanes[2 * i] = x[i];
+      lanes[2 * i + 1] = y[i];
+    }
+    return {batch<T, Arch>::load_unaligned(lanes), batch<T, Arch>::load_unaligned(lanes + W)};
   }
 }
 

@@ -28,9 +28,8 @@ none sum(none&);
 none largest(none&);
 none sum_all(const none*);
 void transpose(none*);
-none swap_pairs(none&);
-none first_of_pairs(none&);
-none second_of_pairs(none&);
+void split_pairs(none&, none&);
+void join_pairs(none&, none&);
 
 /// How the first lanes of a register of `Bytes` bytes are read and written. The portable twin copies; a specialisation
 /// has a mask. Both touch no byte past `count` elements, and lanes that are not read are 0.
@@ -195,30 +194,61 @@ OGIVE_INLINE __m512 sum_all(const __m512* x) noexcept {
 }
 #endif
 
-// Pairs of neighbouring lanes, as complex numbers lie in memory: (x0, x1) becomes (x1, x0), (x0, x0), (x1, x1).
+// Pairs of neighbouring lanes, as complex numbers lie in memory: of two vectors all first lanes into one and all second
+// ones into the other, both in one order, whichever it is; and back.
 #if defined(__SSE2__)
-OGIVE_INLINE __m128 swap_pairs(__m128 x) noexcept { return _mm_shuffle_ps(x, x, 0xb1); }
-OGIVE_INLINE __m128 first_of_pairs(__m128 x) noexcept { return _mm_shuffle_ps(x, x, 0xa0); }
-OGIVE_INLINE __m128 second_of_pairs(__m128 x) noexcept { return _mm_shuffle_ps(x, x, 0xf5); }
-OGIVE_INLINE __m128d swap_pairs(__m128d x) noexcept { return _mm_shuffle_pd(x, x, 1); }
-OGIVE_INLINE __m128d first_of_pairs(__m128d x) noexcept { return _mm_unpacklo_pd(x, x); }
-OGIVE_INLINE __m128d second_of_pairs(__m128d x) noexcept { return _mm_unpackhi_pd(x, x); }
+OGIVE_INLINE void split_pairs(__m128& a, __m128& b) noexcept {
+  const __m128 first = _mm_shuffle_ps(a, b, 0x88);
+  b = _mm_shuffle_ps(a, b, 0xdd);
+  a = first;
+}
+OGIVE_INLINE void join_pairs(__m128& a, __m128& b) noexcept {
+  const __m128 low = _mm_unpacklo_ps(a, b);
+  b = _mm_unpackhi_ps(a, b);
+  a = low;
+}
+OGIVE_INLINE void split_pairs(__m128d& a, __m128d& b) noexcept {
+  const __m128d first = _mm_unpacklo_pd(a, b);
+  b = _mm_unpackhi_pd(a, b);
+  a = first;
+}
+OGIVE_INLINE void join_pairs(__m128d& a, __m128d& b) noexcept { split_pairs(a, b); }
 #endif
 #if defined(__AVX__)
-OGIVE_INLINE __m256 swap_pairs(__m256 x) noexcept { return _mm256_permute_ps(x, 0xb1); }
-OGIVE_INLINE __m256 first_of_pairs(__m256 x) noexcept { return _mm256_moveldup_ps(x); }
-OGIVE_INLINE __m256 second_of_pairs(__m256 x) noexcept { return _mm256_movehdup_ps(x); }
-OGIVE_INLINE __m256d swap_pairs(__m256d x) noexcept { return _mm256_permute_pd(x, 0x5); }
-OGIVE_INLINE __m256d first_of_pairs(__m256d x) noexcept { return _mm256_movedup_pd(x); }
-OGIVE_INLINE __m256d second_of_pairs(__m256d x) noexcept { return _mm256_permute_pd(x, 0xf); }
+OGIVE_INLINE void split_pairs(__m256& a, __m256& b) noexcept {
+  const __m256 first = _mm256_shuffle_ps(a, b, 0x88);
+  b = _mm256_shuffle_ps(a, b, 0xdd);
+  a = first;
+}
+OGIVE_INLINE void join_pairs(__m256& a, __m256& b) noexcept {
+  const __m256 low = _mm256_unpacklo_ps(a, b);
+  b = _mm256_unpackhi_ps(a, b);
+  a = low;
+}
+OGIVE_INLINE void split_pairs(__m256d& a, __m256d& b) noexcept {
+  const __m256d first = _mm256_unpacklo_pd(a, b);
+  b = _mm256_unpackhi_pd(a, b);
+  a = first;
+}
+OGIVE_INLINE void join_pairs(__m256d& a, __m256d& b) noexcept { split_pairs(a, b); }
 #endif
 #if defined(__AVX512F__)
-OGIVE_INLINE __m512 swap_pairs(__m512 x) noexcept { return _mm512_permute_ps(x, 0xb1); }
-OGIVE_INLINE __m512 first_of_pairs(__m512 x) noexcept { return _mm512_moveldup_ps(x); }
-OGIVE_INLINE __m512 second_of_pairs(__m512 x) noexcept { return _mm512_movehdup_ps(x); }
-OGIVE_INLINE __m512d swap_pairs(__m512d x) noexcept { return _mm512_permute_pd(x, 0x55); }
-OGIVE_INLINE __m512d first_of_pairs(__m512d x) noexcept { return _mm512_movedup_pd(x); }
-OGIVE_INLINE __m512d second_of_pairs(__m512d x) noexcept { return _mm512_permute_pd(x, 0xff); }
+OGIVE_INLINE void split_pairs(__m512& a, __m512& b) noexcept {
+  const __m512 first = _mm512_shuffle_ps(a, b, 0x88);
+  b = _mm512_shuffle_ps(a, b, 0xdd);
+  a = first;
+}
+OGIVE_INLINE void join_pairs(__m512& a, __m512& b) noexcept {
+  const __m512 low = _mm512_unpacklo_ps(a, b);
+  b = _mm512_unpackhi_ps(a, b);
+  a = low;
+}
+OGIVE_INLINE void split_pairs(__m512d& a, __m512d& b) noexcept {
+  const __m512d first = _mm512_unpacklo_pd(a, b);
+  b = _mm512_unpackhi_pd(a, b);
+  a = first;
+}
+OGIVE_INLINE void join_pairs(__m512d& a, __m512d& b) noexcept { split_pairs(a, b); }
 #endif
 
 // W rows of W lanes, turned round in place.
