@@ -20,6 +20,7 @@
 #include <ogive/ops/gated_delta_rule.hpp>
 #include <ogive/ops/gated_rfa.hpp>
 #include <ogive/ops/gla.hpp>
+#include <ogive/ops/hgrn.hpp>
 #include <ogive/ops/hgrn2.hpp>
 #include <ogive/ops/iplr.hpp>
 #include <ogive/ops/kda.hpp>
