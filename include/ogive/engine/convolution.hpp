@@ -79,6 +79,7 @@ struct convolution_cut {
   index_t group = 1;  ///< channels of a task
   index_t share = 1;  ///< sequences of a task
   bool keeps = false; ///< the values of all kernels of a group, for several blocks
+  bool few = false;   ///< direct, sequences of few tokens with vectors over taps: other bits, in any such piece the same
   index_t row() const noexcept { return direct ? past + block : size; }
 };
 
@@ -127,10 +128,16 @@ void for_transform_sizes(index_t tokens, index_t past, const F& f) noexcept {
   for (index_t n = most; n >= least; n /= 2) f(n);
 }
 
+/// Transforms of a block, those for each kernel, and sums of products where they are direct.
+struct convolution_passes {
+  double each = 2, once = 1, direct = 1;
+};
+
 /// From shape alone. `way` is automatic, recurrent (direct) or convolution (by transforms, of `size` if it is given: else
 /// of the size that costs least).
 template <class Acc, class T, class S>
-convolution_cut convolution_cut_of(const convolution_problem<T, S>& p, form way, index_t size = 0) noexcept {
+convolution_cut convolution_cut_of(const convolution_problem<T, S>& p, form way, index_t size = 0,
+                                   const convolution_passes& passes = {}) noexcept {
   constexpr index_t W = simd::width<Acc>;
   const auto whole = [](index_t count) noexcept { return (count + W - 1) / W * W; };
   const index_t tokens = p.u.extent(1), n = std::max<index_t>(p.sequences(), 1);
@@ -140,14 +147,14 @@ convolution_cut convolution_cut_of(const convolution_problem<T, S>& p, form way,
   };
   double least = std::numeric_limits<double>::infinity();
   for_transform_sizes<Acc>(tokens, cut.past, [&](index_t candidate) noexcept {
-    const double transforms = 2 * static_cast<double>(blocks_of(candidate)) + 1 / static_cast<double>(n);
+    const double transforms = passes.each * static_cast<double>(blocks_of(candidate)) + passes.once / static_cast<double>(n);
     const double cost = transforms * convolution_costs<Acc>::transform(candidate);
     if (size != 0 ? candidate != size : cost >= least) return;
     least = cost;
     cut.size = candidate;
   });
-  cut.direct =
-      way == form::recurrent || (way == form::automatic && convolution_costs<Acc>::direct(tokens, p.taps) <= least);
+  const double direct = passes.direct * convolution_costs<Acc>::direct(tokens, p.taps);
+  cut.direct = way == form::recurrent || (way == form::automatic && direct <= least);
   cut.block = cut.direct ? whole(std::clamp<index_t>(tokens, 1, std::max<index_t>(1024, 2 * cut.past)))
                          : cut.size - cut.past;
   cut.group = std::clamp<index_t>(p.channels(), 1, p.u.stride(2) == 1 ? W : 4);
@@ -201,29 +208,52 @@ std::size_t convolution_bytes(const convolution_problem<T, S>& p, const Kernel& 
   return most;
 }
 
-/// y_t = Σ_j R_j x_{t−(Lk−1)+j} for t < count, R the kernel from its end; x_t is at x[t]. Rounded up to whole vectors,
-/// and in place: from the last t to the first.
+/// to_t = Σ_j k_j from_{t+j} for G vectors of t.
 template <int G, class Acc>
-OGIVE_INLINE void convolve_vectors(Acc* x, const Acc* reversed, index_t taps) noexcept {
+OGIVE_INLINE void slide(const Acc* from, const Acc* k, index_t taps, Acc* to) noexcept {
   using vector = simd::batch<Acc>;
   constexpr index_t W = simd::width<Acc>;
   vector sum[G];
   unroll<G>([&](auto g) __attribute__((always_inline)) { sum[g] = vector(Acc(0)); });
-  const Acc* from = x - (taps - 1);
   for (index_t j = 0; j < taps; ++j) {
-    const vector k(reversed[j]);
-    unroll<G>([&](auto g) __attribute__((always_inline)) { sum[g] = simd::fma(k, simd::load(from + j + g * W), sum[g]); });
+    const vector tap(k[j]);
+    unroll<G>([&](auto g) __attribute__((always_inline)) {
+      sum[g] = simd::fma(tap, simd::load(from + j + g * W), sum[g]);
+    });
   }
-  unroll<G>([&](auto g) __attribute__((always_inline)) { simd::store(x + g * W, sum[g]); });
+  unroll<G>([&](auto g) __attribute__((always_inline)) { simd::store(to + g * W, sum[g]); });
 }
 
+/// y_t = Σ_j R_j x_{t−(Lk−1)+j} for t < count, R the kernel from its end; x_t is at x[t]. Rounded up to whole vectors,
+/// and in place: from the last t to the first.
 template <class Acc>
 OGIVE_NOINLINE void convolve_direct(Acc* x, index_t count, const Acc* reversed, index_t taps) noexcept {
   constexpr index_t W = simd::width<Acc>;
   constexpr int G = 8;
-  index_t t = (count + W - 1) / W * W;
-  for (; t % (G * W) != 0; t -= W) convolve_vectors<1>(x + t - W, reversed, taps);
-  for (; t > 0; t -= G * W) convolve_vectors<G>(x + t - G * W, reversed, taps);
+  Acc* to = x + (count + W - 1) / W * W;
+  for (; (to - x) % (G * W) != 0; to -= W) slide<1>(to - W - (taps - 1), reversed, taps, to - W);
+  for (; to > x; to -= G * W) slide<G>(to - G * W - (taps - 1), reversed, taps, to - G * W);
+}
+
+/// The same for few outputs, vectors over taps.
+template <class Acc>
+OGIVE_NOINLINE void convolve_few(Acc* x, index_t count, const Acc* reversed, index_t taps) noexcept {
+  using vector = simd::batch<Acc>;
+  constexpr index_t W = simd::width<Acc>;
+  constexpr int G = 4;
+  for (index_t t = count; t-- > 0;) {
+    const Acc* from = x + t - (taps - 1);
+    vector sum[G];
+    unroll<G>([&](auto g) __attribute__((always_inline)) { sum[g] = vector(Acc(0)); });
+    index_t j = 0;
+    for (; j + G * W <= taps; j += G * W) {
+      unroll<G>([&](auto g) __attribute__((always_inline)) {
+        sum[g] = simd::fma(simd::load(reversed + j + g * W), simd::load(from + j + g * W), sum[g]);
+      });
+    }
+    for (; j < taps; j += W) sum[0] = simd::fma(simd::load(reversed + j, taps - j), simd::load(from + j, taps - j), sum[0]);
+    x[t] = simd::reduce_add((sum[0] + sum[1]) + (sum[2] + sum[3]));
+  }
 }
 
 /// Inputs and outputs of a group of channels, and the state.
@@ -346,6 +376,7 @@ OGIVE_NOINLINE void convolve_group(const convolution_problem<T, S>& p, const con
   }
   for (index_t n = first; n < last; ++n) {
     const convolution_sequence at = p.sequence(n);
+    const bool few = cut.few && 4 * at.length <= W;
     for (index_t t = 0; t < at.live && p.y.present(); t += cut.block) {
       const index_t count = std::min(cut.block, at.live - t);
       rows.load(at, t - cut.past, cut.past + count);
@@ -353,7 +384,7 @@ OGIVE_NOINLINE void convolve_group(const convolution_problem<T, S>& p, const con
       for (index_t c = 0; c < across; ++c) {
         Acc* row = rows.panel + c * stride;
         if (cut.direct) {
-          convolve_direct(row + cut.past, count, kernels + c * of_kernel, taps);
+          (few ? convolve_few<Acc> : convolve_direct<Acc>)(row + cut.past, count, kernels + c * of_kernel, taps);
         } else {
           Acc* values = cut.keeps ? kernels + c * of_kernel : kernels;
           if (!cut.keeps) transform_taps(p, kernel, channel + c, *transform, values, memory);
