@@ -9,8 +9,10 @@
 #include <ogive/layers/token_shift.hpp>
 #include <ogive/maps/cosformer.hpp>
 #include <ogive/maps/discretisation.hpp>
+#include <ogive/maps/dplr.hpp>
 #include <ogive/maps/elementwise.hpp>
 #include <ogive/maps/gates.hpp>
+#include <ogive/maps/initialisation.hpp>
 #include <ogive/maps/learned.hpp>
 #include <ogive/maps/polynomial.hpp>
 #include <ogive/maps/random.hpp>
