@@ -74,6 +74,16 @@ struct history_state {
   view<const std::int32_t, 1> final_slots{};
 };
 
+/// A state h that all channels share, pools [slots, N]; S may be complex.
+template <class S>
+struct vector_state {
+  using storage_type = S;
+  view<const S, 2> initial{};
+  view<S, 2> final{};
+  view<const std::int32_t, 1> initial_slots{};
+  view<const std::int32_t, 1> final_slots{};
+};
+
 /// For `backward`: the cotangent of the final state, read, and the gradient of the initial one, written, each with one
 /// entry per sequence, [sequences, H, K, V]. Either may be absent: zero; not wanted.
 template <storage S>
