@@ -118,7 +118,8 @@ class coupled_task {
       for (index_t t = live; t < count; ++t) simd::store(sums_ + t * W, read);
     }
     if (op_.D.present()) {
-      const vector skip = simd::load_strided<Acc, simd::default_arch>(op_.D.pointer(channel_), op_.D.stride(0), channels_);
+      const vector skip =
+          simd::load_strided<Acc, simd::default_arch>(op_.D.pointer(channel_), op_.D.stride(0), channels_);
       for (index_t t = 0; t < count; ++t) {
         Acc* at = sums_ + t * W;
         simd::store(at, simd::fma(skip, simd::load(u_ + t * W), simd::load(at)));
@@ -137,8 +138,8 @@ class coupled_task {
   auto part_of(const view<S, 3>& pool, index_t slot, index_t part) const noexcept {
     using Real = real_of<std::remove_const_t<S>>;
     using Kept = std::conditional_t<std::is_const_v<S>, const Real, Real>;
-    return view<Kept, 2>(reinterpret_cast<Kept*>(pool.pointer(slot, channel_, 0)) + part,
-                         {panel_.states, channels_}, {2 * pool.stride(2), 2 * pool.stride(1)});
+    return view<Kept, 2>(reinterpret_cast<Kept*>(pool.pointer(slot, channel_, 0)) + part, {panel_.states, channels_},
+                         {2 * pool.stride(2), 2 * pool.stride(1)});
   }
   void load(index_t s) const noexcept {
     const index_t slot = st_.initial.present() ? core::checker::slot_of(st_.initial_slots, s) : -1;

@@ -1,14 +1,15 @@
 // S4, the structured state space model: one system per channel, diagonal plus low-rank, the same for every token.
 //
-//   h'(t) = A h(t) + B u(t),   y(t) = C h(t) + D u(t),   A = diag(Λ) − Σ_r P_r P_rᴴ          h of 2N numbers per channel
+//   h'(t) = A h(t) + B u(t),   y(t) = C h(t) + D u(t),   A = diag(Λ) − Σ_r P_r P_rᴴ          h of 2N numbers per
+//   channel
 //
 // held by the bilinear rule over steps of length Δ:
 //
 //   h_t = A̅ h_{t-1} + B̅ u_t,   y_t = C h_t + D u_t,   K_l = C A̅ˡ B̅,   y = K ∗ u + D u
 //
-// N modes stand for 2N, one of each conjugate pair: Λ, P_r, B, C and h are [x, x̄] in full, and C h = 2 Re Σ_n C_n h_n. A̅
-// and B̅ come by the Woodbury identity (ogive/maps/dplr.hpp), in double; C is the true one, whatever the length. Where a
-// HiPPO system starts is `nplr`. Gu, Goel & Ré 2022, arXiv:2111.00396.
+// N modes stand for 2N, one of each conjugate pair: Λ, P_r, B, C and h are [x, x̄] in full, and C h = 2 Re Σ_n C_n h_n.
+// A̅ and B̅ come by the Woodbury identity (ogive/maps/dplr.hpp), in double; C is the true one, whatever the length. Where
+// a HiPPO system starts is `nplr`. Gu, Goel & Ré 2022, arXiv:2111.00396.
 #pragma once
 
 #include <ogive/engine/coupled_modes.hpp>

@@ -1,6 +1,7 @@
 // L1*: S4 by its definition: the full system of conjugate pairs as a dense matrix, the bilinear rule by elimination.
 //
-//   A = diag(Λ) − Σ_r P_r P_rᴴ of [x, x̄],   (I − Δ/2 A) [A̅, B̅] = [I + Δ/2 A, Δ B],   h_t = A̅ h_{t-1} + B̅ u_t,   y = C h + D u
+//   A = diag(Λ) − Σ_r P_r P_rᴴ of [x, x̄],   (I − Δ/2 A) [A̅, B̅] = [I + Δ/2 A, Δ B],   h_t = A̅ h_{t-1} + B̅ u_t,   y = C h
+//   + D u
 //
 // Gu, Goel & Ré, arXiv:2111.00396.
 #pragma once
@@ -68,7 +69,8 @@ Acc read_pairs(const Op& op, index_t c, const tensor<Number, 1>& h) {
   return sum;
 }
 
-/// u [B, L, D], Lambda, B and C [D, N], P [D, R, N], dt [D], D [D] or absent; y [B, L, D] or absent; state [slots, D, N].
+/// u [B, L, D], Lambda, B and C [D, N], P [D, R, N], dt [D], D [D] or absent; y [B, L, D] or absent; state [slots, D,
+/// N].
 template <class Acc, s4_fields Op, class State, class Out>
 void evaluate(const Op& op, const State& given, const view<Out, 3>& y) {
   using Number = decltype(lift<Acc>(op.Lambda(0, 0)));
