@@ -9,8 +9,10 @@
 #include <ogive/layers/token_shift.hpp>
 #include <ogive/maps/cosformer.hpp>
 #include <ogive/maps/discretisation.hpp>
+#include <ogive/maps/dplr.hpp>
 #include <ogive/maps/elementwise.hpp>
 #include <ogive/maps/gates.hpp>
+#include <ogive/maps/initialisation.hpp>
 #include <ogive/maps/learned.hpp>
 #include <ogive/maps/polynomial.hpp>
 #include <ogive/maps/random.hpp>
@@ -20,6 +22,7 @@
 #include <ogive/ops/gated_delta_rule.hpp>
 #include <ogive/ops/gated_rfa.hpp>
 #include <ogive/ops/gla.hpp>
+#include <ogive/ops/hgrn.hpp>
 #include <ogive/ops/hgrn2.hpp>
 #include <ogive/ops/iplr.hpp>
 #include <ogive/ops/kda.hpp>

@@ -184,7 +184,7 @@ OGIVE_NOINLINE void read_shared_state(const shared_state_panels<Acc>& p, index_t
 
 /// x [N] as one row.
 template <class X>
-view<X, 2> row_of(const view<X, 1>& x) noexcept {
+view<X, 2> as_row(const view<X, 1>& x) noexcept {
   return {x.data(), {1, x.extent(0)}, {0, x.stride(0)}};
 }
 
@@ -246,7 +246,7 @@ void pack_shared_state(const Op& op, const shared_state_panels<Acc>& p) noexcept
       p.w[p.plane + n] = mode.w.imag();
     }
     weigh_inputs(p);
-    if (p.D != nullptr) load_tile(row_of(op.D), p.D, p.output_row);
+    if (p.D != nullptr) load_tile(as_row(op.D), p.D, p.output_row);
   } else {
     load_turned(op.output(), p.C, p.output_row);
     load_turned(op.transition(), p.A, p.row);
