@@ -54,16 +54,17 @@ concept shared_state_operator = requires(const Op& op) {
 
 namespace detail {
 
-/// The panels of a task. Numbers of the state are in planes of `plane` numbers, whole vectors: one, or real and
-/// imaginary parts; what their last lanes hold is never read. Rows of the others are whole vectors too.
+/// The panels of a task. A row of the state is a plane, or two, of real and of imaginary parts, `plane` numbers apart.
+/// It is worked on in whole vectors, `width` numbers: what the last lanes hold is never read. Other rows are whole
+/// vectors too.
 template <class Acc>
 struct shared_state_panels {
   index_t inputs, states, outputs, tokens;
-  index_t plane, row, input_row, output_row;
+  index_t width, plane, row, input_row, output_row;
   Acc* A;  ///< A̅ᵀ [N, row], or the planes of a diagonal
   Acc* w;  ///< the planes of the modes' weights, while matrices are packed
   Acc* B;  ///< B̅ᵀ [M, row]
-  Acc* C;  ///< Cᵀ [planes · N, output_row], of which rows N … are −Im C
+  Acc* C;  ///< Cᵀ [N, planes, output_row], the second one −Im C
   Acc* D;  ///< Dᵀ [M, output_row], or a row; null where there is none
   Acc* u;  ///< [tokens, input_row]
   Acc* h;  ///< [1 + tokens, row]: the state before the tile, then after each token
@@ -79,8 +80,9 @@ struct shared_state_panels {
     p.states = n.states;
     p.outputs = n.outputs;
     p.tokens = std::clamp<index_t>(n.length, 1, most_tokens);
-    p.plane = (n.states + W - 1) / W * W;
-    p.row = linalg::padded_stride<Acc>(planes * p.plane);
+    p.width = (n.states + W - 1) / W * W;
+    p.plane = linalg::padded_stride<Acc>(planes * p.width) == planes * p.width ? p.width : p.width + W;
+    p.row = planes * p.plane;
     p.input_row = linalg::padded_stride<Acc>(n.inputs);
     p.output_row = linalg::padded_stride<Acc>(n.outputs);
     p.A = room.take<Acc>(diagonal ? 2 * p.plane : n.states * p.row);
@@ -145,11 +147,11 @@ OGIVE_NOINLINE void sweep_shared_state(const shared_state_panels<Acc>& p, index_
   constexpr index_t W = simd::width<Acc>;
   if constexpr (Diagonal) {
     index_t j = 0;
-    for (; j + 4 * W <= p.plane; j += 4 * W) sweep_modes_block<4>(p, j, live);
-    for (; j < p.plane; j += W) sweep_modes_block<1>(p, j, live);
+    for (; j + 4 * W <= p.width; j += 4 * W) sweep_modes_block<4>(p, j, live);
+    for (; j < p.width; j += W) sweep_modes_block<1>(p, j, live);
   } else {
     for (index_t t = 0; t < live; ++t) {
-      linalg::gemv_ab(p.plane, p.states, p.after(t - 1), {p.A, p.row}, p.after(t), linalg::add{});
+      linalg::gemv_ab(p.width, p.states, p.after(t - 1), {p.A, p.row}, p.after(t), linalg::add{});
     }
   }
   for (index_t t = live; t < count; ++t) p.hold(p.after(t - 1), p.after(t));
@@ -159,11 +161,11 @@ OGIVE_NOINLINE void sweep_shared_state(const shared_state_panels<Acc>& p, index_
 template <bool Diagonal, class Acc>
 OGIVE_NOINLINE void read_shared_state(const shared_state_panels<Acc>& p, index_t count, bool skip) noexcept {
   constexpr index_t W = simd::width<Acc>;
-  const index_t columns = (p.outputs + W - 1) / W * W;
-  product_of_rows(count, columns, p.states, p.after(0), p.row, p.C, p.output_row, p.y, p.output_row);
+  const index_t columns = (p.outputs + W - 1) / W * W, c_row = (Diagonal ? 2 : 1) * p.output_row;
+  product_of_rows(count, columns, p.states, p.after(0), p.row, p.C, c_row, p.y, p.output_row);
   if constexpr (Diagonal) {
-    product_of_rows(count, columns, p.states, p.after(0) + p.plane, p.row, p.C + p.states * p.output_row, p.output_row,
-                    p.y, p.output_row, linalg::add{});
+    product_of_rows(count, columns, p.states, p.after(0) + p.plane, p.row, p.C + p.output_row, c_row, p.y, p.output_row,
+                    linalg::add{});
   }
   if (!skip || p.D == nullptr) return;
   if constexpr (Diagonal) {
@@ -186,27 +188,37 @@ view<X, 2> as_row(const view<X, 1>& x) noexcept {
   return {x.data(), {1, x.extent(0)}, {0, x.stride(0)}};
 }
 
-/// Real or imaginary parts of x, turned around.
-template <class X>
-auto turned_part(const view<const X, 2>& x, index_t part) noexcept {
+/// panel[j, i] = x[i, j]. Of complex numbers the real and imaginary parts times two factors, [j, 2, i], each part a row
+/// of its own.
+template <class Acc, class X>
+void load_turned(const view<const X, 2>& x, Acc* panel, index_t row, Acc re = Acc(1), Acc im = Acc(1)) noexcept {
   using Real = real_of<X>;
-  constexpr index_t parts = is_complex<X> ? 2 : 1;
-  return view<const Real, 2>(reinterpret_cast<const Real*>(x.data()) + part, {x.extent(1), x.extent(0)},
-                             {parts * x.stride(1), parts * x.stride(0)});
-}
-
-template <class Acc>
-auto times_number(Acc number) noexcept {
-  return [number](index_t) noexcept {
-    return [factor = simd::batch<Acc>(number)](const simd::batch<Acc>& x, index_t) noexcept { return factor * x; };
-  };
+  if constexpr (!is_complex<X>) {
+    load_tile(x.permute({1, 0}), panel, row);
+  } else {
+    const auto* parts = reinterpret_cast<const Real*>(x.data());
+    const shape<2> extents{x.extent(1), x.extent(0)}, strides{2 * x.stride(1), 2 * x.stride(0)};
+    const auto times = [](Acc even, Acc odd) noexcept {
+      return [even, odd](index_t) noexcept {
+        return [=](const simd::batch<Acc>& v, index_t i) noexcept {
+          return v * simd::batch<Acc>(i % 2 == 0 ? even : odd);
+        };
+      };
+    };
+    if (x.stride(1) == 1) {  // parts lie side by side: rows of one real matrix
+      load_tile(view<const Real, 2>(parts, {2 * extents[0], extents[1]}, {1, strides[1]}), panel, row, times(re, im));
+    } else {
+      load_tile(view<const Real, 2>(parts, extents, strides), panel, 2 * row, times(re, re));
+      load_tile(view<const Real, 2>(parts + 1, extents, strides), panel + row, 2 * row, times(im, im));
+    }
+  }
 }
 
 /// B̅ = w ⊙ B, mode by mode.
 template <class Acc>
 OGIVE_NOINLINE void weigh_inputs(const shared_state_panels<Acc>& p) noexcept {
   using arch = simd::default_arch;
-  for (index_t j = 0; j < p.plane; j += simd::width<Acc>) {
+  for (index_t j = 0; j < p.width; j += simd::width<Acc>) {
     const auto w_re = simd::load<arch>(p.w + j), w_im = simd::load<arch>(p.w + p.plane + j);
     for (index_t m = 0; m < p.inputs; ++m) {
       Acc* at = p.B + m * p.row + j;
@@ -221,18 +233,9 @@ OGIVE_NOINLINE void weigh_inputs(const shared_state_panels<Acc>& p) noexcept {
 template <class Acc, class Op>
 void pack_shared_state(const Op& op, const shared_state_panels<Acc>& p) noexcept {
   constexpr bool diagonal = is_complex<typename Op::number>;
-  const auto B = op.input();
-  const auto C = op.output();
-  for (index_t part = 0; part < (diagonal ? 2 : 1); ++part) {
-    load_tile(turned_part(B, part), p.B + part * p.plane, p.row);
-    Acc* rows = p.C + part * p.states * p.output_row;
-    if constexpr (diagonal) {
-      load_tile(turned_part(C, part), rows, p.output_row, times_number(Acc(part == 0 ? Op::parts : -Op::parts)));
-    } else {
-      load_tile(turned_part(C, part), rows, p.output_row);
-    }
-  }
+  load_turned(op.input(), p.B, p.plane);
   if constexpr (diagonal) {
+    load_turned(op.output(), p.C, p.output_row, Acc(Op::parts), Acc(-Op::parts));
     zero_tile(p.A, 0, 0, 1, 2 * p.plane);
     zero_tile(p.w, 0, 0, 1, 2 * p.plane);
     for (index_t n = 0; n < p.states; ++n) {
@@ -245,8 +248,9 @@ void pack_shared_state(const Op& op, const shared_state_panels<Acc>& p) noexcept
     weigh_inputs(p);
     if (p.D != nullptr) load_tile(as_row(op.D), p.D, p.output_row);
   } else {
-    load_tile(turned_part(op.transition(), 0), p.A, p.row);
-    if (p.D != nullptr) load_tile(turned_part(op.D, 0), p.D, p.output_row);
+    load_turned(op.output(), p.C, p.output_row);
+    load_turned(op.transition(), p.A, p.row);
+    if (p.D != nullptr) load_turned(op.D, p.D, p.output_row);
   }
 }
 
@@ -314,7 +318,7 @@ void run_shared_sequence(const shared_state_panels<Acc>& p, const Op& op, const 
     const index_t read = y.present() && p.D != nullptr ? count : live;
     load_tile(view<const T, 2>(op.u.pointer(row, t, 0), {read, p.inputs}, {op.u.stride(1), op.u.stride(2)}), p.u,
               p.input_row);
-    product_of_rows(live, planes * p.plane, p.inputs, p.u, p.input_row, p.B, p.row, p.after(0), p.row);
+    product_of_rows(live, (planes - 1) * p.plane + p.width, p.inputs, p.u, p.input_row, p.B, p.row, p.after(0), p.row);
     sweep_shared_state<diagonal>(p, count, live);
     if (y.present()) {
       read_shared_state<diagonal>(p, count, true);
