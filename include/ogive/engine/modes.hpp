@@ -140,7 +140,53 @@ struct modes_engine {
     }
   }
 
+  // Its part in `prepare`.
+
+  template <class Op>
+  static index_t inputs(const Op& op) noexcept {
+    return op.A.extent(0);
+  }
+  template <class Op>
+  static index_t outputs(const Op& op) noexcept {
+    return op.A.extent(0);
+  }
+  template <class Op>
+  static shape<3> state_shape(const Op& op, index_t slots) noexcept {
+    return {slots, op.A.extent(0), op.A.extent(1)};
+  }
+  template <class Op>
+  static std::size_t panel_bytes(const Op& op) noexcept {
+    return static_cast<std::size_t>(op.A.extent(0)) * row_bytes(op);
+  }
+  template <class Op>
+  static std::size_t pack_bytes(const Op& op) noexcept {
+    return row_bytes(op);
+  }
+  template <class Op>
+  static void pack(const with_panels<Op>& op, arena memory) noexcept {
+    using Acc = accum_t<typename Op::scalar>;
+    const auto plan = modes_plan::of<Acc, is_complex<typename Op::number>>(modes_extents(op), 1);
+    Acc* numbers = memory.take<Acc>(static_cast<index_t>(row_bytes(op) / sizeof(Acc)));
+    for (index_t d = 0; d < op.A.extent(0); ++d) {
+      std::byte* row = op.panels + static_cast<std::size_t>(d) * row_bytes(op);
+      pack_modes(op, d, plan, numbers, reinterpret_cast<Acc*>(row));
+    }
+  }
+  template <class Acc, class Op>
+  static double token_cost(const Op& op) noexcept {
+    return modes_token_cost<Acc>(op);
+  }
+
  private:
+  /// Of a channel's row of packed_modes.
+  template <class Op>
+  static std::size_t row_bytes(const Op& op) noexcept {
+    using Acc = accum_t<typename Op::scalar>;
+    constexpr bool complex = is_complex<typename Op::number>;
+    const index_t units = units_of<complex, Acc>((complex ? 2 : 1) * op.A.extent(1));
+    return static_cast<std::size_t>(3 * units * unit<complex, Acc>) * sizeof(Acc);
+  }
+
   template <class Acc, class Op, class State>
   static void sweep(const Op& op, const State& st, const output<Op>& y, modes_outputs wanted, context& ctx) {
     constexpr bool complex = is_complex<typename Op::number>;

@@ -58,10 +58,15 @@ struct s4 {
       maps::detail::check_dplr(ask, static_cast<double>(dt[i]), Lambda[i], P[i], B[i], i);
     }
   }
-  template <class X, std::size_t Rank>
-  void check_written(core::checker& ask, const char* field, const view<X, Rank>& x) const noexcept {
-    ask.apart(field, x, "Lambda", Lambda).apart(field, x, "P", P).apart(field, x, "B", B).apart(field, x, "C", C);
-    ask.apart(field, x, "dt", dt).apart(field, x, "D", D);
+  template <class F>
+  void fields(const F& f) const noexcept {
+    f("u", u);
+    f("Lambda", Lambda);
+    f("P", P);
+    f("B", B);
+    f("C", C);
+    f("dt", dt);
+    f("D", D);
   }
 };
 
