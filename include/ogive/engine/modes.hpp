@@ -6,6 +6,7 @@
 // the sweep over time, which holds h in registers, and the kernel K, whose powers are products of two tables.
 #pragma once
 
+#include <ogive/engine/modes_backward.hpp>
 #include <ogive/engine/modes_convolution.hpp>
 #include <ogive/engine/tasks.hpp>
 #include <ogive/engine/verbs.hpp>
@@ -16,7 +17,8 @@ namespace ogive {
 inline namespace OGIVE_ABI {
 
 /// An operator of the engine: an aggregate of views u [B, L, D], A, B and C [D, N], dt [D] and D [D], with `rule`,
-/// `alpha`, `lengths` and `offsets`, and the types and names that verbs want.
+/// `alpha`, `lengths` and `offsets`, the types and names that verbs want, and fields(f), which calls f(name, view) for
+/// each view that is read.
 template <class Op>
 concept modes_operator = requires(const Op& op) {
   typename Op::scalar;
@@ -36,8 +38,7 @@ inline constexpr index_t parts_of = is_complex<typename Op::number> ? 2 : 1;
 
 template <class Op, class X, std::size_t Rank>
 void modes_apart(core::checker& ask, const Op& op, const char* field, const view<X, Rank>& x) noexcept {
-  ask.apart(field, x, "u", op.u).apart(field, x, "A", op.A).apart(field, x, "B", op.B).apart(field, x, "C", op.C);
-  ask.apart(field, x, "dt", op.dt).apart(field, x, "D", op.D);
+  op.fields([&](const char* other, const auto& y) noexcept { ask.apart(field, x, other, y); });
 }
 
 /// The system: what a kernel needs. Numbers are looked at: a growing mode or a step that is none is a mistake nearly
@@ -138,6 +139,61 @@ struct modes_engine {
     } else {
       sweep<Acc>(op, st, y, modes_outputs::all, ctx);
     }
+  }
+
+  template <class Op, class State, class StateGradient>
+  static status check_backward(const Op& op, const State& st, const cotangent<output<Op>>& d_y,
+                               const StateGradient& d_st, const gradient<Op>& d, const options& how) noexcept {
+    static_assert(is_complex<typename StateGradient::storage_type> == is_complex<typename Op::number>,
+                  "the gradient of the state is complex where the state is, and only there");
+    using S = typename State::storage_type;
+    core::checker ask(Op::name);
+    check_modes_fields(ask, op, how);
+    if (!ask) return ask.result();
+    const index_t n = modes_sequences(op), D = op.A.extent(0), N = op.A.extent(1);
+    ask.pools("initial", st.initial, "final", view<S, 3>(), st.initial_slots, {}, n, {0, D, N}, "[slots, D, N]");
+    ask.extents("d_y", d_y, op.u.extents(), "[B, L, D] as u").extents("d.u", d.u, op.u.extents(), "[B, L, D] as u");
+    ask.extents("d.A", d.A, {D, N}, "[D, N] as A").extents("d.B", d.B, {D, N}, "[D, N] as A");
+    ask.extents("d.C", d.C, {D, N}, "[D, N] as A").extents("d.dt", d.dt, {D}, "[D], D as A");
+    ask.extents("d.D", d.D, {D}, "[D], D as A").extents("d_st.final", d_st.final, {n, D, N}, "[sequences, D, N]");
+    ask.extents("d_st.initial", d_st.initial, {n, D, N}, "[sequences, D, N]");
+    const auto each = [&](const auto& f) noexcept {
+      f("d.u", d.u), f("d.A", d.A), f("d.B", d.B), f("d.C", d.C), f("d.dt", d.dt), f("d.D", d.D);
+      f("d_st.initial", d_st.initial);
+    };
+    each([&](const char* field, const auto& x) noexcept {
+      ask.output(field, x).apart(field, x, "d_y", d_y).apart(field, x, "initial", st.initial);
+      ask.apart(field, x, "d_st.final", d_st.final);
+      modes_apart(ask, op, field, x);
+      each([&](const char* other, const auto& y) noexcept {
+        if (static_cast<const void*>(&x) != static_cast<const void*>(&y)) ask.apart(field, x, other, y);
+      });
+    });
+    return ask.result();
+  }
+
+  template <class Op>
+  static std::size_t backward_bytes(const Op& op, const options&) noexcept {
+    const auto of = [&]<class Acc>(Acc) noexcept {
+      arena counted;
+      const auto plan = modes_backward_plan<Acc, is_complex<typename Op::number>>(modes_extents(op), 1);
+      modes_backward_scratch<Acc>::carve(plan, op.u.extent(1), counted);
+      return counted.used();
+    };
+    return std::max(of(accum_t<typename Op::scalar>{}), of(double{}));
+  }
+
+  template <class Op, class State, class StateGradient>
+  static void backward(const Op& op, const State& st, const cotangent<output<Op>>& d_y, const StateGradient& d_st,
+                       const gradient<Op>& d, const options& how, context& ctx) {
+    using Acc = sweep_t<typename Op::scalar, real_of<typename State::storage_type>>;
+    using task = modes_backward_task<Acc, Op, State, StateGradient>;
+    const auto plan = modes_backward_plan<Acc, is_complex<typename Op::number>>(modes_extents(op), modes_sequences(op));
+    const std::size_t bytes = backward_bytes(op, how);
+    ctx.reserve(static_cast<std::size_t>(ctx.workers()) * bytes);
+    const typename task::arguments of{op, st, d_y, d_st, d, how.accumulate};
+    run_tasks(ctx, plan.blocks, bytes,
+              [&](index_t block, arena memory) noexcept { task::run(of, plan, block, memory); });
   }
 
   // Its part in `prepare`.

@@ -43,6 +43,8 @@ struct sampler<s4d<T, AType>> {
   using accum = accum_t<T>;
   static constexpr std::tuple tokens{&op::u};
   static constexpr std::tuple parameters{&op::A, &op::B, &op::C, &op::dt, &op::D};
+  static constexpr std::tuple gradients{&op::gradient::u, &op::gradient::A,  &op::gradient::B,
+                                        &op::gradient::C, &op::gradient::dt, &op::gradient::D};
 
   static op draw(rng& random, memory& room, index_t batch, index_t length) {
     const index_t D = odd_extent(random, 40), N = odd_extent(random, op::complex ? 33 : 65);
@@ -73,6 +75,18 @@ struct sampler<s4d<T, AType>> {
       });
     }
     return x;
+  }
+
+  /// Slower modes: differences cut off what grows with the fifth power of a rate.
+  static void smooth(op& x) {
+    if (x.rule == discretisation::none) return;
+    for_each(x.A, [](const AType& rate, index_t) {
+      if constexpr (op::complex) {
+        const_cast<AType&>(rate) = AType(std::max(rate.real(), accum(-1)), rate.imag() / accum(20));
+      } else {
+        const_cast<AType&>(rate) = std::max(rate, accum(-1));
+      }
+    });
   }
 
   /// Modes that never fade, and ones that are gone at once.
