@@ -112,7 +112,7 @@ struct diagonal_hooks {
 ///   `store(at, panels, y)`, for both accumulators, and `ahead(at, y)`.
 /// One with gradients has the types `gradient`, which mirrors its fields and has A, B and C among them, and
 /// `default_state_gradient`, and
-/// - `check_gradients(checker&, d, apart)`, `apart(name, view)` being called for every written view;
+/// - `check_gradients(checker&, d)`, and `for_gradients(d, f)` that calls f(name, gradient) for all of them;
 /// - `group_size(B or C)`: neighbouring channels that share it; `gradient_reads_output(d)`: whether y is needed;
 /// - the adjoints of the hooks: `cotangent(at, panels, adjoints, d_y)` before a tile, `contract(at, panels, adjoints)`
 ///   of `expand`, `store_gradients(at, panels, adjoints, d_y, d, accumulate)` of `load` and `store`, and, when all

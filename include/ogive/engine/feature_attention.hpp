@@ -69,7 +69,7 @@ struct feature_attention {
   }
   template <class X, std::size_t Rank>
   void check_written(core::checker& ask, const char* field, const view<X, Rank>& x) const noexcept {
-    ask.apart(field, x, "q", q).apart(field, x, "k", k).apart(field, x, "v", v);
+    ask.apart(field, x, "q", q).apart(field, x, "k", k).apart(field, x, "v", v).apart(field, x, "key_mask", key_mask);
   }
 
   /// Rows to ask for early.

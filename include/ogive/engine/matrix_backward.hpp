@@ -1020,40 +1020,12 @@ struct matrix_backward_engine {
     if (ask && how.form != form::automatic && how.form != form::chunked) {
       ask.refuse("form", status_code::value) << "must be automatic or chunked for backward";
     }
-    op.check_fields(ask);
+    check_call(ask, op, without_end(st));
     if (!ask) return ask.result();
     const matrix_extents n = op.extents();
-    ask.offsets(op.offsets, n.batch, n.length);
-    if (!ask) return ask.result();
-    const index_t sequences = sequences_of(op);
-    ask.lengths(op.lengths, sequences);
-    ask.extents("d_o", d_o, {n.batch, n.length, std::max(n.heads, n.query_heads), n.value_dim}, letters_of<Op>.output);
-    ask.pools("initial", st.initial, "final", view<typename State::storage_type, 4>(), st.initial_slots, {}, sequences,
-              {0, n.heads, n.key_dim, n.value_dim}, letters_of<Op>.state);
-    const shape<4> states{sequences, n.heads, n.key_dim, n.value_dim};
-    ask.extents("d_st.final", d_st.final, states, "[sequences, H, K, V]");
-    ask.extents("d_st.initial", d_st.initial, states, "[sequences, H, K, V]");
-    const auto written = [&](const char* name, const auto& x) noexcept {
-      op.check_written(ask, name, x);
-      ask.apart(name, x, "d_o", d_o).apart(name, x, "d_st.final", d_st.final).apart(name, x, "initial", st.initial);
-    };
-    ask.output("d_st.initial", d_st.initial);
-    written("d_st.initial", d_st.initial);
-    if constexpr (with_normaliser_gradient<Gradient>) {
-      ask.extents("d_st.z_final", d_st.z_final, {sequences, n.heads, n.key_dim}, "[sequences, H, K]");
-      ask.extents("d_st.z_initial", d_st.z_initial, {sequences, n.heads, n.key_dim}, "[sequences, H, K]");
-      ask.output("d_st.z_initial", d_st.z_initial);
-      written("d_st.z_initial", d_st.z_initial);
-      if (ask && d_st.z_final.present() && !d_st.final.present()) {
-        ask.refuse("d_st.z_final") << "must come with d_st.final: the normaliser is part of the state";
-      }
-      if (ask && d_st.z_initial.present() && !d_st.initial.present()) {
-        ask.refuse("d_st.z_initial") << "must come with d_st.initial: the normaliser is part of the state";
-      }
-      if (ask && op.normalise && st.initial.present() != st.z_initial.present()) {
-        ask.refuse("z_initial") << "must come with initial: the normaliser is part of the state";
-      }
-    }
+    ask.extents("d_o", d_o, matrix_output(n), letters_of<Op>.output);
+    check_state_gradient(ask, d_st, shape<4>{sequences_of(op), n.heads, n.key_dim, n.value_dim},
+                         "[sequences, H, K, V]");
     op.for_gradients(d, [&](const char* field, const auto& x, const auto& d_x) noexcept {
       const gradient_name name(field);
       if (!d_x.present()) return;
@@ -1063,13 +1035,13 @@ struct matrix_backward_engine {
       } else if constexpr (std::remove_cvref_t<decltype(d_x)>::rank >= 3) {
         if (d_x.extent(0) > 0 && d_x.extent(1) > 0) ask.output(name.text, d_x[0][0]);
       }
-      written(name.text, d_x);
-      ask.apart(name.text, d_x, "d_st.initial", d_st.initial);
-      op.for_gradients(d, [&](const char* other, const auto&, const auto& d_y) noexcept {
-        const bool same = static_cast<const void*>(&d_x) == static_cast<const void*>(&d_y);
-        if (!same) ask.apart(name.text, d_x, gradient_name(other).text, d_y);
-      });
     });
+    const auto gradients = [&](const auto& f) noexcept {
+      op.for_gradients(
+          d, [&](const char* field, const auto&, const auto& d_x) noexcept { f(gradient_name(field).text, d_x); });
+    };
+    check_gradients_apart(ask, st, "d_o", d_o, d_st, gradients,
+                          [&](const char* name, const auto& x) noexcept { op.check_written(ask, name, x); });
     return ask.result();
   }
 
