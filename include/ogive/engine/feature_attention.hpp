@@ -145,8 +145,8 @@ struct feature_attention {
   }
 
   template <class Acc>
-  void adjoint_q(tokens at, Acc* panel, index_t stride, Acc* room, const gradient& d, bool accumulate) const noexcept {
-    at.live = at.count;  // padding reads too
+  void adjoint_q(const tokens& at, Acc* panel, index_t stride, Acc* room, const gradient& d,
+                 bool accumulate) const noexcept {
     if (d.q.present()) pull(q, {}, at, side::query, panel, stride, room, d.q, accumulate);
   }
   template <class Acc>
