@@ -17,6 +17,7 @@
 #include <ogive/maps/polynomial.hpp>
 #include <ogive/maps/random.hpp>
 #include <ogive/maps/random_features.hpp>
+#include <ogive/ops/causal_convolution.hpp>
 #include <ogive/ops/delta_rule.hpp>
 #include <ogive/ops/dplr.hpp>
 #include <ogive/ops/gated_delta_rule.hpp>
