@@ -431,22 +431,41 @@ struct engine_of<Op> {
   using type = detail::shared_state_engine;
 };
 
-/// The convolution that an operator is: K [P, M, L], K_l = C A̅ˡ B̅ (of modes its real part, as often as it counts),
-/// without D: y_t = Σ_{l ≤ t} K_l u_{t−l} + D u_t from a state of 0. Lengths, offsets and the numbers in u have no part
-/// in it. \throws shape_error
+/// Whether K fits an operator, and the operator makes sense.
 template <shared_state_operator Op>
-void kernel(const Op& op, const view<typename Op::accum, 3>& K, context& ctx = default_context()) {
+status check_kernel(const Op& op, const view<typename Op::accum, 3>& K) noexcept {
   core::checker ask(Op::name);
   op.check_fields(ask);
-  shared_state_extents n = op.extents();
+  const shared_state_extents n = op.extents();
   ask.given("K", K).extents("K", K, {n.outputs, n.inputs, -1}, "[P, M, L], P as C, M as u").output("K", K);
   op.fields([&](const char* field, const auto& x) noexcept { ask.apart("K", K, field, x); });
-  require(ask.result());
+  return ask.result();
+}
+
+/// Scratch, in bytes, that a kernel of this length needs for `workers` threads.
+template <shared_state_operator Op>
+std::size_t kernel_scratch_bytes(const Op& op, index_t length, int workers = 1) noexcept {
+  shared_state_extents n = op.extents();
+  n.length = length;
+  return detail::shared_state_bytes<typename Op::accum>(op, n) * static_cast<std::size_t>(std::max(workers, 1));
+}
+
+/// The convolution that an operator is: K [P, M, L], K_l = C A̅ˡ B̅ (of modes its real part, as often as it counts),
+/// without D: y_t = Σ_{l ≤ t} K_l u_{t−l} + D u_t from a state of 0. Lengths, offsets and the numbers in u have no part
+/// in it.
+template <shared_state_operator Op>
+void kernel(prechecked_t, const Op& op, const view<typename Op::accum, 3>& K,
+            context& ctx = default_context()) noexcept {
+  shared_state_extents n = op.extents();
   n.length = K.extent(2);
-  const std::size_t bytes = detail::shared_state_bytes<typename Op::accum>(op, n);
-  ctx.reserve(static_cast<std::size_t>(ctx.workers()) * bytes);
-  detail::run_tasks(ctx, n.inputs, bytes,
+  detail::run_tasks(ctx, n.inputs, kernel_scratch_bytes(op, n.length),
                     [&](index_t m, arena memory) noexcept { detail::run_kernel_task(op, n, K, m, memory); });
+}
+template <shared_state_operator Op>
+void kernel(const Op& op, const view<typename Op::accum, 3>& K, context& ctx = default_context()) {
+  require(check_kernel(op, K));
+  ctx.reserve(kernel_scratch_bytes(op, K.extent(2), ctx.workers()));
+  kernel(prechecked, op, K, ctx);
 }
 
 }  // namespace OGIVE_ABI

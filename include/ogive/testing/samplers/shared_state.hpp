@@ -78,7 +78,7 @@ struct sampler<s5<T>> : shared_state_sampler<s5<T>> {
     constexpr discretisation stable[] = {discretisation::zoh, discretisation::mamba, discretisation::bilinear,
                                          discretisation::backward_euler, discretisation::generalised_bilinear};
     x.rule = stable[random.integer(0, 4)];
-    if (x.rule == discretisation::generalised_bilinear) x.alpha = accum(0.75);
+    if (x.rule == discretisation::generalised_bilinear) x.alpha = 0.75;
     return x;
   }
 
