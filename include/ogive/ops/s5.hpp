@@ -33,11 +33,20 @@ struct s5 {
   integers lengths{};  ///< per sequence; tokens from there on neither decay nor write
   integers offsets{};  ///< packed sequences, a state each
 
+  /// Complex ones are ∂/∂Re + i ∂/∂Im; that of dt has an element for each mode, also where dt is one number for all.
+  struct gradient {
+    view<T, 3> u{};
+    view<number, 1> A{};
+    view<number, 2> B{}, C{};
+    view<accum, 1> dt{}, D{};
+  };
+
   static constexpr const char* name = "s5";
   static constexpr int parts = 2;
   template <class S>
   using state_of = vector_state<S>;
   using default_state = vector_state<number>;
+  using default_state_gradient = vector_state_gradient<number>;
 
   shared_state_extents extents() const noexcept {
     return {u.extent(0), u.extent(1), u.extent(2), A.extent(0), C.extent(0)};
@@ -61,6 +70,33 @@ struct s5 {
     f("dt", dt);
     f("D", D);
   }
+  template <class F>
+  void for_gradients(const gradient& d, const F& f) const noexcept {
+    f("d.u", d.u, u);
+    f("d.A", d.A, A);
+    f("d.B", d.B, B);
+    f("d.C", d.C, C);
+    f("d.dt", d.dt, dt);
+    f("d.D", d.D, D);
+  }
+  static detail::shared_state_wishes wishes(const gradient& d) noexcept {
+    const bool mode = d.A.present() || d.dt.present();
+    return {mode, mode || d.B.present(), d.C.present(), d.D.present()};
+  }
+  static view<number, 2> d_input(const gradient& d) noexcept { return d.B; }
+  static view<number, 2> d_output(const gradient& d) noexcept { return d.C; }
+  template <class Acc>
+  void mode_gradient(index_t n, const std::complex<Acc>& d_a, const std::complex<Acc>& d_w, const gradient& d,
+                     bool accumulate) const noexcept {
+    const auto by = discretise_slopes(rule, step_of(n), std::complex<double>(A[n]), alpha);
+    const std::complex<double> a(d_a), w(d_w);
+    const auto along = [&](const auto& a_slope, const auto& w_slope) noexcept {
+      return a * std::conj(a_slope) + w * std::conj(w_slope);
+    };
+    detail::put_gradient(d.A, n, along(by.A_by_A, by.w_by_A), accumulate);
+    detail::put_gradient(d.dt, n, along(by.A_by_dt, by.w_by_dt).real(), accumulate);
+  }
+
   void check_fields(core::checker& ask) const noexcept {
     const index_t M = u.extent(2), N = A.extent(0);
     ask.given("u", u).given("A", A).given("B", B).given("C", C);
