@@ -17,7 +17,7 @@
 // single one unless there are few channels and many sequences), so that kernels may be made where they are used: no [D,
 // Lk] tensor is needed. `add(at, first, count, channel, row)`, an optional last argument of convolve, is called before
 // outputs are stored, with those of the tokens [first, first + count) of sequence `at` in a row of Acc: to it an
-// operator adds what else its outputs have.
+// operator adds what else its outputs have. It too may take the scratch of `kernel`, as one more argument.
 //
 // Two ways. Direct: Lk products for each output, in an order that Lk alone decides, vectors over time; an
 // output is the same to the bit in whatever pieces the sequence comes, and the future never reaches the past. By
@@ -397,7 +397,11 @@ OGIVE_NOINLINE void convolve_group(const convolution_problem<T, S>& p, const con
           transform->multiply(row, values);
           transform->inverse(row);
         }
-        add(at, t, count, channel + c, row + cut.past);
+        if constexpr (requires { add(at, t, count, channel + c, row + cut.past, memory); }) {
+          add(at, t, count, channel + c, row + cut.past, memory);
+        } else {
+          add(at, t, count, channel + c, row + cut.past);
+        }
       }
       rows.store(at, t, count, cut.past, p.y);
     }
