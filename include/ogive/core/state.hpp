@@ -64,22 +64,22 @@ struct diagonal_state {
   view<const std::int32_t, 1> final_slots{};
 };
 
-/// A state h that all channels share, pools [slots, N]; S may be complex.
-template <class S>
-struct vector_state {
-  using storage_type = S;
-  view<const S, 2> initial{};
-  view<S, 2> final{};
-  view<const std::int32_t, 1> initial_slots{};
-  view<const std::int32_t, 1> final_slots{};
-};
-
 /// The inputs that a causal convolution reaches back to, pools [slots, D, Lk − 1], the newest last.
 template <storage S>
 struct history_state {
   using storage_type = S;
   view<const S, 3> initial{};
   view<S, 3> final{};
+  view<const std::int32_t, 1> initial_slots{};
+  view<const std::int32_t, 1> final_slots{};
+};
+
+/// A state h that all channels share, pools [slots, N]; S may be complex.
+template <class S>
+struct vector_state {
+  using storage_type = S;
+  view<const S, 2> initial{};
+  view<S, 2> final{};
   view<const std::int32_t, 1> initial_slots{};
   view<const std::int32_t, 1> final_slots{};
 };

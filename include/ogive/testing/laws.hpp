@@ -490,7 +490,8 @@ void misfits_are_refused(std::uint64_t seed, report& found) {
     off.final_slots = view<const std::int32_t, 1>(outside);
     refused("a slot outside the pool", op, off, target.o);
     off = st;
-    off.initial = st.initial.slice(2, 0, st.initial.extent(2) - 1);
+    constexpr std::size_t row = std::min<std::size_t>(2, decltype(st.initial)::rank - 1);
+    off.initial = st.initial.slice(row, 0, st.initial.extent(row) - 1);
     refused("a state that is a row short", op, off, target.o);
     const auto untouched = [](const auto& x_view) {
       bool all = true;

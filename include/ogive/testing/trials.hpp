@@ -155,7 +155,7 @@ void give_finals(memory& room, const Op& op, index_t slots, State& st) {
     }
   };
   give(st.final);
-  if constexpr (requires { st.z_final; }) give(st.z_final);
+  if constexpr (requires(typename Op::default_state own) { own.z_final; }) give(st.z_final);
 }
 
 template <class Op>
