@@ -1,18 +1,19 @@
-// Long causal convolutions: direct, by transforms over all of a sequence or blocks of it, and what everybody writes first:
-// for each channel two transforms of the padded input and kernel, a product, a transform back, with Eigen's FFT. That one
-// is kissfft unless the program is compiled with EIGEN_FFTW_DEFAULT and linked to FFTW.
+// Long causal convolutions: direct, by transforms over all of a sequence or blocks of it, and what everybody writes
+// first: for each channel two transforms of the padded input and kernel, a product, a transform back, with Eigen's FFT.
+// That one is kissfft unless the program is compiled with EIGEN_FFTW_DEFAULT and linked to FFTW.
 //
 // AVX-512, one thread, B = 1, Lk = L = 16384: `over_eigen` is 9 in float, 7 in double with kissfft, and 5 to 7 in float
 // with FFTW. Of the time of a channel three transforms of 2¹⁵ numbers are half, the way from and to [L, D] memory a
-// quarter. Direct sums reach 0.6 of the peak of multiply-adds from some hundred taps on. `direct_over_transforms` crosses
-// 1 at some 60 taps in float and 90 in double, whatever the length, and `forward` changes over there; for gradients at
-// some 30.
+// quarter. Direct sums reach 0.6 of the peak of multiply-adds from some hundred taps on. `direct_over_transforms`
+// crosses 1 at some 60 taps in float and 90 in double, whatever the length, and `forward` changes over there; for
+// gradients at some 30.
 #include <ogive/ops/causal_convolution.hpp>
 #include <ogive/testing/rng.hpp>
 
+#include <unsupported/Eigen/FFT>
+
 #include <bench/clock.hpp>
 #include <bench/limits.hpp>
-#include <unsupported/Eigen/FFT>
 #include <vector>
 
 namespace {
@@ -44,9 +45,7 @@ struct problem {
   }
   causal_convolution<T> op() const { return {.u = u, .kernel = kernels.all()[0]}; }
   void run(form way) { forward(op(), {}, y, {.form = way}, ctx); }
-  void back(form way) {
-    backward(op(), {}, d_y, {}, {.u = d_u, .kernel = d_kernels.all()[0]}, {.form = way}, ctx);
-  }
+  void back(form way) { backward(op(), {}, d_y, {}, {.u = d_u, .kernel = d_kernels.all()[0]}, {.form = way}, ctx); }
 };
 
 /// The plain loop, for the first `channels`.

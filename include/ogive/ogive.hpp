@@ -37,6 +37,7 @@
 #include <ogive/ops/rwkv6.hpp>
 #include <ogive/ops/rwkv7.hpp>
 #include <ogive/ops/s4.hpp>
+#include <ogive/ops/s4d.hpp>
 #include <ogive/ops/s5.hpp>
 #include <ogive/ops/selective_scan.hpp>
 #include <ogive/ops/simple_gla.hpp>

@@ -154,6 +154,31 @@ TEST_CASE("S4: a conjugate system with a conjugate C is the same system") {
   CHECK(held.ok);
 }
 
+TEST_CASE("S4: discretised once, the same bits") {
+  OGIVE_SEED(seed, 468);
+  for (const index_t R : {0, 1, 3}) {
+    const system_of of(seed, 2, 20, 11, 5, R);
+    s4<double> steps = of.op();
+    tensor<complex, 2> a(of.B.extents()), B_bar(of.B.extents());
+    tensor<complex, 3> U(of.P.extents()), Q(of.P.extents());
+    discretise(of.op(), a.all(), B_bar.all(), U.all(), Q.all());
+    steps.Lambda = a;
+    steps.B = B_bar;
+    steps.P = U;
+    steps.Q = Q;
+    steps.dt = {};
+    tensor<double, 3> expected(of.u.extents()), got(of.u.extents());
+    recurrent(of.op(), {}, expected.all());
+    step(steps, {}, got.all());
+    CHECK(testing::difference(got.all(), expected.all()).empty());
+    tensor<double, 2> K({11, 20}), L({11, 20});
+    kernel(of.op(), K.all());
+    kernel(steps, L.all());
+    CHECK(testing::difference(K.all(), L.all()).empty());
+    CHECK_THROWS_AS(discretise(of.op(), a.all(), a.all(), U.all(), Q.all()), shape_error);
+  }
+}
+
 TEST_CASE("S4: results do not depend on the workers") {
   OGIVE_SEED(seed, 467);
   const system_of of(seed, 3, 200, 35, 4, 1);

@@ -2,16 +2,17 @@
 //
 //   du_t = Σ_l K_l v_{t+l} + D v_t,   dK_l = Σ_t v_t u_{t−l},   dD = Σ_t v_t u_t
 //
-// where t runs over the history too. A task owns channels and takes them through all sequences, each from its last block
-// to the first, so that sums over tokens have one order. What a block says of the inputs before it is carried there.
+// where t runs over the history too. A task owns channels and takes them through all sequences, each from its last
+// block to the first, so that sums over tokens have one order. What a block says of the inputs before it is carried
+// there.
 //
 //   const convolution_cut cut = convolution_backward_cut_of<Acc>(p, form);
 //   make_convolution_tables<Acc>(cut, ctx);
 //   ctx.reserve(ctx.workers() · convolution_backward_bytes<Acc>(p, cut, kernel));
 //   convolve_backward<Acc>(p, cut, kernel, d, sink, ctx);
 //
-// `sink(channel, d_taps)`, noexcept, is called once for each channel if d.taps says that it is wanted: dK_l at d_taps[l],
-// and dD is dK_0.
+// `sink(channel, d_taps)`, noexcept, is called once for each channel if d.taps says that it is wanted: dK_l at
+// d_taps[l], and dD is dK_0.
 #pragma once
 
 #include <ogive/engine/convolution.hpp>

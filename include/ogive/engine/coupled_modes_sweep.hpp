@@ -50,15 +50,10 @@ struct coupled_panel {
     return p;
   }
 
-  void put(index_t n, index_t plane, index_t lane, const std::complex<double>& x) const noexcept {
-    Acc* at = modes + (n * planes() + plane) * W + lane;
-    at[0] = static_cast<Acc>(x.real());
-    at[W] = static_cast<Acc>(x.imag());
-  }
-
   /// The coefficients of `channels` channels from `channel` on; other lanes stay zero.
   template <class Op>
   void pack(const Op& op, index_t channel, index_t channels, const coupled_coefficients& of) const noexcept {
+    if (op.Q.present()) return pack_steps(op, channel, channels);
     zero_tile(modes, W, 0, states * planes(), W);
     for (index_t lane = 0; lane < channels; ++lane) {
       op.coefficients(channel + lane, of.step);
@@ -71,6 +66,36 @@ struct coupled_panel {
           put(n, 8 + 4 * r, lane, -of.step.U(r, n));
         }
       }
+    }
+  }
+
+ private:
+  void put(index_t n, index_t plane, index_t lane, const std::complex<double>& x) const noexcept {
+    Acc* at = modes + (n * planes() + plane) * W + lane;
+    at[0] = static_cast<Acc>(x.real());
+    at[W] = static_cast<Acc>(x.imag());
+  }
+
+  /// Steps as they are given, a plane at a time.
+  template <class Op>
+  void pack_steps(const Op& op, index_t channel, index_t channels) const noexcept {
+    using Real = typename Op::accum;
+    const auto put_plane = [&](const auto& x, index_t plane, Acc re, Acc im) noexcept {
+      for (const index_t part : {0, 1}) {
+        const view<const Real, 2> numbers(reinterpret_cast<const Real*>(x.data()) + part, {states, channels},
+                                          {2 * x.stride(1), 2 * x.stride(0)});
+        load_tile(numbers, modes + (plane + part) * W, planes() * W, [factor = part == 0 ? re : im](index_t) noexcept {
+          return [factor](const simd::batch<Acc>& v, index_t) noexcept { return simd::batch<Acc>(factor) * v; };
+        });
+      }
+    };
+    const auto of = [&](const auto& x) noexcept { return x.slice(0, channel, channels); };
+    put_plane(of(op.Lambda), 0, 1, 1);
+    put_plane(of(op.B), 2, 1, 1);
+    put_plane(of(op.C), 4, 2, -2);
+    for (index_t r = 0; r < rank; ++r) {
+      put_plane(of(op.Q.permute({1, 0, 2})[r]), 6 + 4 * r, 2, -2);
+      put_plane(of(op.P.permute({1, 0, 2})[r]), 8 + 4 * r, -1, -1);
     }
   }
 };

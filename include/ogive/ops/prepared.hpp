@@ -198,6 +198,7 @@ class prepared {
   void check_steps(core::checker& ask) const noexcept {
     bool steps = dt_.present();
     if constexpr (requires { op_.rule; }) steps = steps && op_.rule != decltype(op_.rule)::none;
+    if constexpr (requires { op_.Q; }) steps = steps && !op_.Q.present();
     if (ask && !steps) ask.refuse("dt", status_code::value) << "is not there, or not looked at: there is no rate to change";
   }
 

@@ -52,7 +52,7 @@ struct sampler<s4<T>> {
   using accum = accum_t<T>;
   using number = typename op::number;
   static constexpr std::tuple tokens{&op::u};
-  static constexpr std::tuple parameters{&op::Lambda, &op::P, &op::B, &op::C, &op::dt, &op::D};
+  static constexpr std::tuple parameters{&op::Lambda, &op::P, &op::B, &op::C, &op::dt, &op::D, &op::Q};
 
   /// P so small that the moduli of A̅ hardly grow.
   static op draw(rng& random, memory& room, index_t batch, index_t length) {
@@ -70,11 +70,22 @@ struct sampler<s4<T>> {
     x.C = draw_uniform<number>(random, room, shape<2>{D, N});
     x.dt = draw_uniform<accum>(random, room, shape<1>{D}, 0.001, 0.1);
     if (coin(random)) x.D = draw_uniform<accum>(random, room, shape<1>{D});
+    if (coin(random)) {  // the same, discretised
+      const auto a = room.take<number>(shape<2>{D, N}), B_bar = room.take<number>(shape<2>{D, N});
+      const auto U = room.take<number>(shape<3>{D, R, N}), Q = room.take<number>(shape<3>{D, R, N});
+      discretise(x, a, B_bar, U, Q);
+      x.Lambda = a;
+      x.B = B_bar;
+      x.P = U;
+      x.Q = Q;
+      x.dt = {};
+    }
     return x;
   }
 
   /// Modes that never fade, ones that are gone at once, and long steps.
   static void harden(rng& random, op& x) {
+    if (x.Q.present()) return;
     for_each(x.Lambda, [&](const number& mode, index_t) {
       constexpr accum rates[] = {accum(0), accum(-1e-6), accum(-1), accum(-500), accum(-1e5)};
       const_cast<number&>(mode) = number(rates[random.integer(0, 4)], mode.imag());
