@@ -19,7 +19,9 @@ inline namespace OGIVE_ABI {
 
 /// An operator of the engine: an aggregate of views with u [B, L, D], C [D, N], D [D], `lengths`, `offsets`, and
 /// - `states()` (N), `rank()` (R), `channels()` (D of the parameters);
-/// - `coefficients(d, step)`: A̅ and B̅ of a channel in double; noexcept, on a checked operator;
+/// - `coefficients(d, step)`: A̅ and B̅ of a channel in double; noexcept, on a checked operator. Where it has Q [D, R,
+/// N],
+///   these are its fields Lambda, P, Q and B as they stand;
 /// - `check_system(checker&)` of all but u, and `check_written(checker&, field, x)` that x overlaps none of the fields.
 template <class Op>
 concept coupled_modes_operator = requires(const Op& op, const dplr_step<std::complex<double>>& step) {
@@ -118,7 +120,8 @@ class coupled_task {
       for (index_t t = live; t < count; ++t) simd::store(sums_ + t * W, read);
     }
     if (op_.D.present()) {
-      const vector skip = simd::load_strided<Acc, simd::default_arch>(op_.D.pointer(channel_), op_.D.stride(0), channels_);
+      const vector skip =
+          simd::load_strided<Acc, simd::default_arch>(op_.D.pointer(channel_), op_.D.stride(0), channels_);
       for (index_t t = 0; t < count; ++t) {
         Acc* at = sums_ + t * W;
         simd::store(at, simd::fma(skip, simd::load(u_ + t * W), simd::load(at)));
@@ -137,8 +140,8 @@ class coupled_task {
   auto part_of(const view<S, 3>& pool, index_t slot, index_t part) const noexcept {
     using Real = real_of<std::remove_const_t<S>>;
     using Kept = std::conditional_t<std::is_const_v<S>, const Real, Real>;
-    return view<Kept, 2>(reinterpret_cast<Kept*>(pool.pointer(slot, channel_, 0)) + part,
-                         {panel_.states, channels_}, {2 * pool.stride(2), 2 * pool.stride(1)});
+    return view<Kept, 2>(reinterpret_cast<Kept*>(pool.pointer(slot, channel_, 0)) + part, {panel_.states, channels_},
+                         {2 * pool.stride(2), 2 * pool.stride(1)});
   }
   void load(index_t s) const noexcept {
     const index_t slot = st_.initial.present() ? core::checker::slot_of(st_.initial_slots, s) : -1;
@@ -200,18 +203,18 @@ struct coupled_convolution {
   static std::size_t bytes(const Op& op, const problem& p, const convolution_cut& cut) noexcept {
     return coupled_kernel::bytes(op.states(), op.rank(), kernel_size(p.taps)) + convolution_bytes<Acc>(p, cut, none);
   }
-  /// For as many tokens or fewer.
+  /// For as many tokens or fewer, packed or not: no sequence is longer than the row.
   static std::size_t most_bytes(const Op& op) noexcept {
-    const problem p = of(op, {}, 0, op.u.extent(2));
+    const problem p = of_row(op);
     std::size_t most = 0;
     for_transform_sizes<Acc>(p.u.extent(1), cut_of(p).past,
                              [&](index_t n) noexcept { most = std::max(most, bytes(op, p, cut_of(p, n))); });
     return most;
   }
   static void make_tables(const Op& op, context& ctx) {
-    const problem p = of(op, {}, 0, op.u.extent(2));
-    make_convolution_tables<Acc>(p, ctx);
-    ctx.cache<polynomial_transforms<double>>().make(kernel_size(p.taps));
+    const index_t most = cut_of(of_row(op)).past + op.u.extent(1);
+    make_sizes<Acc>(most, ctx);
+    make_sizes<double>(op.u.extent(1), ctx);
   }
 
   static void run(const Op& op, const view<T, 3>& y, context& ctx) {
@@ -234,6 +237,18 @@ struct coupled_convolution {
   }
 
  private:
+  static problem of_row(const Op& op) noexcept {
+    problem p = of(op, {}, 0, op.u.extent(2));
+    p.taps = op.u.extent(1);
+    return p;
+  }
+  template <class X>
+  static void make_sizes(index_t most, context& ctx) {
+    using transform = polynomial_transform<X>;
+    for (index_t n = transform::least; n <= transform::size_for(most); n *= 2) {
+      ctx.cache<polynomial_transforms<X>>().make(n);
+    }
+  }
   static constexpr auto none = [](index_t, Acc*, arena) noexcept {};
 };
 

@@ -519,35 +519,15 @@ status check_diagonal_backward(const Op& op, const State& st, const view<const t
   static_assert(is_complex<typename StateGradient::storage_type> == is_complex<typename Op::number>,
                 "the gradient of the state is complex where the state is, and only there");
   core::checker ask(Op::name);
-  check_diagonal_form(ask, how);
-  op.check_fields(ask);
+  check_diagonal_call(ask, op, without_end(st), how);
   if (!ask) return ask.result();
   const diagonal_extents n = op.extents();
-  ask.offsets(op.offsets, n.batch, n.length);
-  if (!ask) return ask.result();
-  const index_t sequences = diagonal_sequences(op);
-  ask.lengths(op.lengths, sequences);
-  using S = typename State::storage_type;
-  ask.pools("initial", st.initial, "final", view<S, 3>(), st.initial_slots, view<const std::int32_t, 1>(), sequences,
-            {0, n.channels, n.states}, "[slots, D, N]");
   ask.extents("d_y", d_y, {n.batch, n.length, n.channels}, "[B, L, D]");
-  constexpr const char* letters = "[sequences, D, N]";
-  ask.extents("d_st.final", d_st.final, {sequences, n.channels, n.states}, letters);
-  ask.extents("d_st.initial", d_st.initial, {sequences, n.channels, n.states}, letters);
-  const auto apart = [&](const char* field, const auto& x) noexcept {
-    op.check_written(ask, field, x);
-    ask.apart(field, x, "d_y", d_y).apart(field, x, "initial", st.initial);
-  };
-  ask.output("d_st.initial", d_st.initial);
-  apart("d_st.initial", d_st.initial);
-  op.check_gradients(ask, d, [&](const char* field, const auto& x) noexcept {
-    apart(field, x);
-    ask.apart(field, x, "d_st.final", d_st.final).apart(field, x, "d_st.initial", d_st.initial);
-    op.check_gradients(ask, d, [&](const char* other, const auto& y) noexcept {
-      const bool same = static_cast<const void*>(&x) == static_cast<const void*>(&y);
-      if (!same) ask.apart(field, x, other, y);
-    });
-  });
+  check_state_gradient(ask, d_st, shape<3>{diagonal_sequences(op), n.channels, n.states}, "[sequences, D, N]");
+  op.check_gradients(ask, d);
+  const auto gradients = [&](const auto& f) noexcept { op.for_gradients(d, f); };
+  check_gradients_apart(ask, st, "d_y", d_y, d_st, gradients,
+                        [&](const char* name, const auto& x) noexcept { op.check_written(ask, name, x); });
   return ask.result();
 }
 

@@ -121,7 +121,7 @@ struct diagonal_hooks {
 /// - the members `load(at, panels)` (δ and x, and B and C where factored), `expand(at, panels)` (a, b, c),
 ///   `store(at, panels, y)`, for both accumulators, and `ahead(at, y)`.
 /// One with gradients has the types `gradient`, which mirrors its fields, and `default_state_gradient`, and
-/// - `check_gradients(checker&, d, apart)`, `apart(name, view)` being called for every written view;
+/// - `check_gradients(checker&, d)`, and `for_gradients(d, f)` that calls f(name, gradient) for all of them;
 /// - where A, B and C are among its fields, `group_size(B or C)`: neighbouring channels that share it;
 /// - `gradient_reads_output(d)`: whether y is needed;
 /// - the adjoints of the hooks: `cotangent(at, panels, adjoints, d_y)` before a tile, `contract(at, panels, adjoints)`

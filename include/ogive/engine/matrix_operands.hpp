@@ -232,10 +232,8 @@ struct matrix_operands {
   void adjoint_q(const tokens& at, Acc* panel, index_t stride, Acc* room, const gradient& d,
                  bool accumulate) const noexcept {
     if (!d.q.present()) return;
-    tokens all = at;
-    all.live = at.count;  // padding reads too
-    finish_gradient(q, all, static_cast<Acc>(scale), panel, stride, room);
-    detail::store_gradient(panel, stride, d.q, all, accumulate, room);
+    finish_gradient(q, at, static_cast<Acc>(scale), panel, stride, room);
+    detail::store_gradient(panel, stride, d.q, at, accumulate, room);
   }
   template <class Acc>
   void adjoint_k(const tokens& at, Acc* panel, index_t stride, Acc* room, const gradient& d,

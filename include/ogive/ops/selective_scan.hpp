@@ -106,26 +106,21 @@ struct selective_scan {
     ask.apart(field, x, "C", C).apart(field, x, "D", D).apart(field, x, "z", z).apart(field, x, "dt_bias", dt_bias);
   }
 
-  template <class Apart>
-  void check_gradients(core::checker& ask, const gradient& d, const Apart& apart) const noexcept {
+  void check_gradients(core::checker& ask, const gradient& d) const noexcept {
     ask.extents("d.u", d.u, u.extents(), "[B, L, D] as u").extents("d.dt", d.dt, u.extents(), "[B, L, D] as u");
     ask.extents("d.A", d.A, A.extents(), "[D, N] as A");
     ask.extents("d.B", d.B, B.extents(), "[B, L, G, N] as B").extents("d.C", d.C, C.extents(), "[B, L, G, N] as C");
     ask.extents("d.D", d.D, {u.extent(2)}, "[D] as u").extents("d.z", d.z, u.extents(), "[B, L, D] as u");
     ask.extents("d.dt_bias", d.dt_bias, {u.extent(2)}, "[D] as u");
     if (ask && d.z.present() && !z.present()) ask.refuse("d.z") << "is asked for, but z is absent";
-    const auto each = [&](const char* field, const auto& x, const auto& written) noexcept {
-      ask.output(field, written);
-      apart(field, x);
-    };
-    each("d.u", d.u, d.u);
-    each("d.dt", d.dt, d.dt);
-    each("d.A", d.A, d.A);
-    each("d.B", d.B, summed(d.B, B));
-    each("d.C", d.C, summed(d.C, C));
-    each("d.D", d.D, d.D);
-    each("d.z", d.z, d.z);
-    each("d.dt_bias", d.dt_bias, d.dt_bias);
+    ask.output("d.u", d.u).output("d.dt", d.dt).output("d.A", d.A).output("d.B", summed(d.B, B));
+    ask.output("d.C", summed(d.C, C)).output("d.D", d.D).output("d.z", d.z).output("d.dt_bias", d.dt_bias);
+  }
+  /// Calls f(name, gradient) for all of them.
+  template <class F>
+  static void for_gradients(const gradient& d, const F& f) noexcept {
+    f("d.u", d.u), f("d.dt", d.dt), f("d.A", d.A), f("d.B", d.B), f("d.C", d.C), f("d.D", d.D), f("d.z", d.z);
+    f("d.dt_bias", d.dt_bias);
   }
   bool gradient_reads_output(const gradient& d) const noexcept { return d.z.present(); }
 
