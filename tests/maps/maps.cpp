@@ -324,7 +324,7 @@ TEMPLATE_TEST_CASE("the stabiliser of the paper is a pass over all keys that cou
   tensor<Acc, 2> together({B, H}, Acc(7));
   for (const int member : {0, 1}) {
     context mine = context::of({.ith = member, .nth = 2});
-    stabilisers(map, k.all(), together.all(), lengths, mine);
+    stabilisers(map, k.all(), together.all(), lengths, {}, mine);
   }
   CHECK(testing::flatten(together.all()) == testing::flatten(shorter.all()));
   CHECK_THROWS_AS(stabilisers(map, k.all(), first_three.all()), shape_error);
@@ -334,4 +334,26 @@ TEMPLATE_TEST_CASE("the stabiliser of the paper is a pass over all keys that cou
   double largest = 0;
   for (index_t t = 0; t < 3; ++t) largest = std::max(largest, std::pow(testing::norm(k.all()[1][t][2]), 2));
   CHECK(std::abs(static_cast<double>(c(1, 2)) - largest / std::sqrt(5.0)) <= testing::tolerance<Acc>(d + 3, largest));
+
+  // Nor do masked tokens count, the first of all among them.
+  tensor<bool, 2> mask({B, L}, false);
+  tensor<Acc, 2> masked({B, H}, Acc(7)), alone({1, H});
+  for (const index_t t : {3, 20, 65}) mask(0, t) = true;
+  tensor<Acc, 4> counted({1, 3, H, d});
+  for (index_t h = 0; h < H; ++h) {
+    for (index_t j = 0; j < d; ++j) {
+      k(0, 3, h, j) = 1;
+      counted(0, 0, h, j) = k(0, 3, h, j);
+      counted(0, 1, h, j) = k(0, 20, h, j);
+      counted(0, 2, h, j) = k(0, 65, h, j);
+      k(0, 0, h, j) = k(0, 21, h, j) = std::numeric_limits<Acc>::infinity();
+    }
+  }
+  stabilisers(map, k.all(), masked.all(), {}, mask);
+  stabilisers(map, counted.all(), alone.all());
+  for (index_t h = 0; h < H; ++h) {
+    CHECK(masked(0, h) == alone(0, h));
+    CHECK(masked(1, h) == 0);
+  }
+  CHECK_THROWS_AS(stabilisers(map, k.all(), masked.all(), {}, mask.all().slice(1, 0, 3)), shape_error);
 }

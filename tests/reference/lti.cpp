@@ -93,16 +93,16 @@ TEST_CASE("h' = -h + 2x held over steps of 0.5, as a dense system, as a mode of 
          vector_state<double>());
   }
   SECTION("a channel's") {
-    both(mode_arguments<double, 2>{.A = {&A_of_example, {1, 1}},
-                                   .B = {&B_of_example, {1, 1}},
-                                   .C = {&one, {1, 1}},
-                                   .dt = {&half, {1}}},
-         diagonal_state<double>());
+    both(
+        mode_arguments<double, 2>{
+            .A = {&A_of_example, {1, 1}}, .B = {&B_of_example, {1, 1}}, .C = {&one, {1, 1}}, .dt = {&half, {1}}},
+        diagonal_state<double>());
   }
   SECTION("shared") {
-    both(mode_arguments<double, 1>{
-             .A = {&A_of_example, {1}}, .B = {&B_of_example, {1, 1}}, .C = {&one, {1, 1}}, .dt = {&half, {1}}},
-         vector_state<double>());
+    both(
+        mode_arguments<double, 1>{
+            .A = {&A_of_example, {1}}, .B = {&B_of_example, {1, 1}}, .C = {&one, {1, 1}}, .dt = {&half, {1}}},
+        vector_state<double>());
   }
 }
 
@@ -111,7 +111,7 @@ TEST_CASE("one stored pair of modes counts twice") {
   const double dt = 0.1, u[] = {1, 0, -1, 2};
   mode_arguments<std::complex<double>, 2> op{
       .u = {u, {1, 4, 1}}, .A = {&A, {1, 1}}, .B = {&unit, {1, 1}}, .C = {&unit, {1, 1}}, .dt = {&dt, {1}}};
-  const double held[] = {0.1919289066, 0.1647731619, 0.1244671862, 0.0761112689,
+  const double held[] = {0.1919289066, 0.1647731619,  0.1244671862,  0.0761112689,
                          0.0250890437, -0.0234735660, -0.0651733056, -0.0966812914};
   const double tustin[] = {0.1906446467, 0.1642734249, 0.1248949387, 0.0774247263};
   const double response[] = {0.1919289066, 0.1647731619, -0.0674617204, 0.2951959202};

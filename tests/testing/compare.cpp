@@ -63,6 +63,11 @@ TEST_CASE("what is not finite must be expected") {
   CHECK_FALSE(compare(std::vector<double>{missing, 2}, std::vector<double>{infinity, 2}, 1e300).ok);
 }
 
+TEST_CASE("the largest of numbers that are not all numbers is none") {
+  CHECK(testing::max_abs(std::vector<double>{1, -3, 2}) == 3);
+  CHECK(std::isnan(testing::max_abs(std::vector<double>{1, missing, 2})));
+}
+
 TEST_CASE("no elements are equal; another number of them is not") {
   const std::vector<double> none;
   CHECK(compare(none, none, 0).ok);

@@ -41,10 +41,25 @@ const void* last_element(const view<T, Rank>& x) noexcept {
   return x.data() + offset;
 }
 
+/// The addresses from the lowest element of a view on, and past its highest one.
+template <class T, std::size_t Rank>
+std::array<std::intptr_t, 2> reach(const view<T, Rank>& x) noexcept {
+  index_t low = 0, high = 1;
+  for (std::size_t axis = 0; axis < Rank; ++axis) {
+    const index_t far = (x.extent(axis) - 1) * x.stride(axis);
+    (far < 0 ? low : high) += far;
+  }
+  const auto at = reinterpret_cast<std::intptr_t>(x.data());
+  constexpr auto size = static_cast<index_t>(sizeof(T));
+  return {at + low * size, at + high * size};
+}
+
 /// Whether two views certainly have an element in common.
 template <class T, std::size_t RankT, class U, std::size_t RankU>
 bool share(const view<T, RankT>& x, const view<U, RankU>& y) noexcept {
   if (x.empty() || y.empty()) return false;
+  const auto a = reach(x), b = reach(y);
+  if (a[1] <= b[0] || b[1] <= a[0]) return false;
   return holds(x, y.data()) || holds(y, x.data()) || holds(x, last_element(y)) || holds(y, last_element(x));
 }
 

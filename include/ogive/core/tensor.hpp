@@ -29,15 +29,17 @@ class tensor {
     std::uninitialized_fill_n(data_.get(), held_, fill);
   }
 
-  tensor(const tensor& other) : tensor(other.extents_, other.strides_, T{}) {
+  /// A copy of an absent tensor is absent, and so is what has been moved from.
+  tensor(const tensor& other) {
+    if (!other.data_) return;
+    *this = tensor(other.extents_, other.strides_, T{});
     std::copy_n(other.data_.get(), held_, data_.get());
   }
-  tensor& operator=(const tensor& other) {
-    if (this != &other) *this = tensor(other);
+  tensor(tensor&& other) noexcept { swap(other); }
+  tensor& operator=(tensor other) noexcept {
+    swap(other);
     return *this;
   }
-  tensor(tensor&&) noexcept = default;
-  tensor& operator=(tensor&&) noexcept = default;
   ~tensor() = default;
 
   view<T, Rank> all() noexcept { return data_ ? view<T, Rank>(data_.get(), extents_, strides_) : view<T, Rank>(); }
@@ -66,6 +68,13 @@ class tensor {
   }
 
  private:
+  void swap(tensor& other) noexcept {
+    std::swap(extents_, other.extents_);
+    std::swap(strides_, other.strides_);
+    std::swap(held_, other.held_);
+    std::swap(data_, other.data_);
+  }
+
   struct release {
     void operator()(T* data) const noexcept { ::operator delete (data, std::align_val_t{alignment}); }
   };

@@ -47,25 +47,12 @@ void run_diagonal(const Op& op, const State& st, const view<typename Op::scalar,
 template <class Op, class State>
 status check_diagonal(const Op& op, const State& st, const view<typename Op::scalar, 3>& y,
                       const options& how) noexcept {
-  static_assert(is_complex<typename State::storage_type> == is_complex<typename Op::number>,
-                "the state is complex where A is complex, and only there");
   core::checker ask(Op::name);
-  check_diagonal_form(ask, how);
-  op.check_fields(ask);
+  check_diagonal_call(ask, op, st, how);
   if (!ask) return ask.result();
   const diagonal_extents n = op.extents();
-  ask.offsets(op.offsets, n.batch, n.length);
-  if (!ask) return ask.result();
-  const index_t sequences = diagonal_sequences(op);
-  ask.lengths(op.lengths, sequences);
-  ask.extents("y", y, {n.batch, n.length, n.channels}, "[B, L, D]");
-  ask.output("y", y);
-  op.check_written(ask, "y", y);
-  op.check_written(ask, "final", st.final);
-  ask.pools("initial", st.initial, "final", st.final, st.initial_slots, st.final_slots, sequences,
-            {0, n.channels, n.states}, "[slots, D, N]");
-  ask.apart("final", st.final, "y", y);
-  ask.apart("y", y, "initial", st.initial);
+  ask.extents("y", y, {n.batch, n.length, n.channels}, "[B, L, D]").output("y", y);
+  check_apart(ask, st, "y", y, [&](const char* name, const auto& x) noexcept { op.check_written(ask, name, x); });
   return ask.result();
 }
 

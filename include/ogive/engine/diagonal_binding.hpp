@@ -1,6 +1,7 @@
 // L5: an operator of the diagonal engine as one call of it, which kernels can take without knowing the operator.
 #pragma once
 
+#include <ogive/engine/checks.hpp>
 #include <ogive/engine/diagonal_task.hpp>
 #include <ogive/engine/verbs.hpp>
 
@@ -57,14 +58,24 @@ diagonal_problem<Acc> describe_diagonal(const diagonal_binding<Op>& bound, const
   return p;
 }
 
-inline void check_diagonal_form(core::checker& ask, const options& how) noexcept {
+/// The first questions of every call: there is such a form, its fields fit, and so do sequences and states.
+template <class Op, class State>
+void check_diagonal_call(core::checker& ask, const Op& op, const State& st, const options& how) noexcept {
+  static_assert(is_complex<typename State::storage_type> == is_complex<typename Op::number>,
+                "the state is complex where A is complex, and only there");
   ask.chunk(how);
   if (ask && how.form != form::automatic && how.form != form::recurrent) {
-    constexpr const char* words[] = {"automatic", "left", "right", "recurrent", "chunked"};
-    ask.refuse("form", status_code::value) << words[static_cast<int>(how.form)]
+    ask.refuse("form", status_code::value) << to_string(how.form)
                                            << " does not exist where the decay varies per channel and state; "
                                               "use automatic or recurrent";
   }
+  op.check_fields(ask);
+  if (!ask) return;
+  const diagonal_extents n = op.extents();
+  ask.offsets(op.offsets, n.batch, n.length);
+  if (!ask) return;
+  ask.lengths(op.lengths, diagonal_sequences(op));
+  check_pools(ask, op, st, diagonal_sequences(op), shape<3>{0, n.channels, n.states}, "[slots, D, N]");
 }
 
 }  // namespace detail

@@ -69,7 +69,7 @@ struct feature_attention {
   }
   template <class X, std::size_t Rank>
   void check_written(core::checker& ask, const char* field, const view<X, Rank>& x) const noexcept {
-    ask.apart(field, x, "q", q).apart(field, x, "k", k).apart(field, x, "v", v);
+    ask.apart(field, x, "q", q).apart(field, x, "k", k).apart(field, x, "v", v).apart(field, x, "key_mask", key_mask);
   }
 
   /// Rows to ask for early.
@@ -145,8 +145,8 @@ struct feature_attention {
   }
 
   template <class Acc>
-  void adjoint_q(tokens at, Acc* panel, index_t stride, Acc* room, const gradient& d, bool accumulate) const noexcept {
-    at.live = at.count;  // padding reads too
+  void adjoint_q(const tokens& at, Acc* panel, index_t stride, Acc* room, const gradient& d,
+                 bool accumulate) const noexcept {
     if (d.q.present()) pull(q, {}, at, side::query, panel, stride, room, d.q, accumulate);
   }
   template <class Acc>

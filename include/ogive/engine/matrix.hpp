@@ -4,8 +4,8 @@
 // alone: the bits do not depend on how many threads run them.
 #pragma once
 
-#include <ogive/core/check.hpp>
 #include <ogive/core/context.hpp>
+#include <ogive/engine/checks.hpp>
 #include <ogive/engine/matrix_operands.hpp>
 #include <ogive/engine/matrix_task.hpp>
 #include <ogive/engine/tasks.hpp>
@@ -71,18 +71,6 @@ struct matrix_binding {
     }
     return all;
   }
-};
-
-template <class State>
-concept with_normaliser = requires(const State& st) {
-  st.z_initial;
-};
-
-/// States that can keep others on the way.
-template <class State>
-concept with_kept = requires(const State& st) {
-  st.snapshots;
-  st.boundaries;
 };
 
 /// Whether a call is to be cut up like one that goes on from a state: it does, or another one may from its boundaries.
@@ -503,8 +491,7 @@ void check_boundaries(core::checker& ask, const Op& op, const State& st, index_t
 
 /// The states that are kept on the way.
 template <class Op, class State>
-void check_kept(core::checker& ask, const Op& op, const State& st, const view<typename Op::scalar, 4>& o,
-                index_t sequences) noexcept {
+void check_kept(core::checker& ask, const Op& op, const State& st, index_t sequences) noexcept {
   bool any = st.snapshots.present() || st.snapshot_slots.present() || st.boundaries.present() ||
              st.boundary_slots.present() || st.interval != 0 || st.position.present();
   if constexpr (with_normaliser<State>) any = any || st.z_snapshots.present() || st.z_boundaries.present();
@@ -540,7 +527,6 @@ void check_kept(core::checker& ask, const Op& op, const State& st, const view<ty
       ends(f);
       f(names[2], snapshots, st.snapshot_slots);
     });
-    ask.apart(names[2], snapshots, "o", o).apart(names[3], boundaries, "o", o);
   };
   constexpr const char* S_names[] = {"initial", "final", "snapshots", "boundaries"};
   pools(shape<4>{-1, n.heads, n.key_dim, n.value_dim}, letters_of<Op>.state, S_names, st.initial, st.final,
@@ -560,6 +546,23 @@ void check_kept(core::checker& ask, const Op& op, const State& st, const view<ty
   }
 }
 
+/// The first questions of every call: its fields fit, and so do sequences and states.
+template <class Op, class State>
+void check_call(core::checker& ask, const Op& op, const State& st) noexcept {
+  op.check_fields(ask);
+  if (!ask) return;
+  const matrix_extents n = op.extents();
+  ask.offsets(op.offsets, n.batch, n.length);
+  if (!ask) return;
+  ask.lengths(op.lengths, sequences_of(op));
+  check_pools(ask, op, st, sequences_of(op), shape<4>{0, n.heads, n.key_dim, n.value_dim}, letters_of<Op>.state);
+}
+
+/// The shape of o.
+inline shape<4> matrix_output(const matrix_extents& n) noexcept {
+  return {n.batch, n.length, std::max(n.heads, n.query_heads), n.value_dim};
+}
+
 template <class Op, class State>
 status check_matrix(const Op& op, const State& st, const view<typename Op::scalar, 4>& o, const options& how) noexcept {
   core::checker ask(op.name);
@@ -569,31 +572,11 @@ status check_matrix(const Op& op, const State& st, const view<typename Op::scala
     ask.refuse("form", status_code::value)
         << "must be automatic, recurrent" << (with_left_product<Op> ? ", left" : "") << " or chunked";
   }
-  op.check_fields(ask);
+  check_call(ask, op, st);
   if (!ask) return ask.result();
-  const matrix_extents n = op.extents();
-  ask.offsets(op.offsets, n.batch, n.length);
-  if (!ask) return ask.result();
-  const index_t sequences = sequences_of(op);
-  ask.lengths(op.lengths, sequences);
-  ask.extents("o", o, {n.batch, n.length, std::max(n.heads, n.query_heads), n.value_dim}, letters_of<Op>.output);
-  ask.output("o", o);
-  op.check_written(ask, "o", o);
-  ask.pools("initial", st.initial, "final", st.final, st.initial_slots, st.final_slots, sequences,
-            {0, n.heads, n.key_dim, n.value_dim}, letters_of<Op>.state);
-  ask.apart("final", st.final, "o", o);
-  ask.apart("o", o, "initial", st.initial);
-  if constexpr (with_normaliser<State>) {
-    ask.pools("z_initial", st.z_initial, "z_final", st.z_final, st.initial_slots, st.final_slots, sequences,
-              {0, n.heads, n.key_dim}, "[slots, H, K]");
-    if (ask && (op.normalise || st.z_initial.present()) && st.initial.present() != st.z_initial.present()) {
-      ask.refuse("z_initial") << "must come with initial: the normaliser is part of the state";
-    }
-    if (ask && (op.normalise || st.z_final.present()) && st.final.present() != st.z_final.present()) {
-      ask.refuse("z_final") << "must come with final: the normaliser is part of the state";
-    }
-  }
-  if (ask) check_kept(ask, op, st, o, sequences);
+  ask.extents("o", o, matrix_output(op.extents()), letters_of<Op>.output).output("o", o);
+  check_apart(ask, st, "o", o, [&](const char* name, const auto& x) noexcept { op.check_written(ask, name, x); });
+  if (ask) check_kept(ask, op, st, sequences_of(op));
   return ask.result();
 }
 

@@ -1,8 +1,9 @@
 // L5: the backward of the matrix engine, one for every operator: a reverse sweep over chunks.
 //
-// The states before each chunk are kept from a first sweep, O(L/C · K·V); inside a chunk everything is computed again.
-// With S₀ the state before a chunk, dS the cotangent of the one after it, Γ, Λ_i, E_j the decays of the whole chunk, up
-// to a token and after it, A_ij those between two, and Λ, A reading as the policies say (q̃ = Λ q, k̂ = E k):
+// The states before each chunk are kept from a first sweep, O(L/C · K·V), and with them what removals recalled, O(L ·
+// V), which costs a product with the state and a substitution; everything else inside a chunk is computed again. With
+// S₀ the state before a chunk, dS the cotangent of the one after it, Γ, Λ_i, E_j the decays of the whole chunk, up to a
+// token and after it, A_ij those between two, and Λ, A reading as the policies say (q̃ = Λ q, k̂ = E k):
 //
 //   O = q̃ S₀ + P U               dU = Pᵀ dO + k̂ dS          dP = dO Uᵀ          P_ij = A_ij q_i·k_j
 //   S = Γ S₀ + k̂ᵀ U              dq̃ = dO S₀ᵀ,  dk̂ = U dSᵀ,  dS₀ = Γ dS + q̃ᵀ dO
@@ -63,8 +64,8 @@ struct matrix_backward_scratch {
   Acc* d_denominator;
   Acc* d_v;
   Acc* d_w;
-  Acc* recalled;  // β ⊙ y
-  Acc* compared;  // V − R
+  Acc* recalled;   // β ⊙ y
+  Acc* corrected;  // V − R of the delta rule, or W, of all chunks and heads
   Acc* scaled;
   Acc* weights;
   Acc* removal;     // X
@@ -105,7 +106,7 @@ struct matrix_backward_scratch {
     s.d_v = memory.take<Acc>(values);
     s.d_w = memory.take<Acc>(low_rank ? values : 0);
     s.recalled = memory.take<Acc>(writes == write::delta ? values : 0);
-    s.compared = memory.take<Acc>(writes == write::delta ? values : 0);
+    s.corrected = memory.take<Acc>(removes ? std::max<index_t>(p.chunks, 1) * heads * values : 0);
     s.scaled = memory.take<Acc>(decays == decay::scalar ? values : 0);
     s.weights = memory.take<Acc>(decays == decay::scalar ? score : 0);
     s.removal = memory.take<Acc>(decays == decay::scalar && removes ? score : 0);
@@ -223,6 +224,9 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
   Acc* state(index_t chunk, index_t n) const noexcept {
     return b_.states + (chunk * heads_ + n) * p_.n.key_dim * plan_.state_rows;
   }
+  Acc* corrected(index_t chunk, index_t n) const noexcept {
+    return b_.corrected + (chunk * heads_ + n) * tile_rows<Acc>(plan_.chunk) * plan_.v_stride;
+  }
   Acc* z(index_t chunk, index_t n) const noexcept {
     return b_.z + (p_.normalise ? (chunk * heads_ + n) * plan_.k_stride : 0);
   }
@@ -235,7 +239,7 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
   void sequence(index_t s) noexcept {
     sequence_ = s;
     span_ = this->span_of(s);
-    const index_t chunks = (span_.length + plan_.chunk - 1) / plan_.chunk;
+    chunks_ = (span_.length + plan_.chunk - 1) / plan_.chunk;
     for (index_t n = 0; n < heads_; ++n) {
       Acc* none = nullptr;
       Acc* normaliser = p_.normalise ? z(0, n) : none;
@@ -244,12 +248,12 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
       if (!given_ && p_.normalise) zero_rows(normaliser, 0, 1, plan_.k_stride);
       zero_rows(d_z(n), 0, 1, plan_.k_stride);
     }
-    for (index_t c = 0; c + 1 < chunks; ++c) advance(c);
+    for (index_t c = 0; c + 1 < chunks_; ++c) advance(c);
     for (index_t n = 0; n < heads_; ++n) {
       const state_hooks<Acc>& given = all_.cotangents;
       resting_ = !given.load(given.state, s, head(n), d_state(n), plan_.state_rows, d_z(n));
     }
-    for (index_t c = chunks; c-- > 0;) retreat(c);
+    for (index_t c = chunks_; c-- > 0;) retreat(c);
     for (index_t n = 0; n < heads_ && all_.cotangents.wanted(all_.cotangents.state, s); ++n) {
       if (resting_) zero_rows(d_state(n), plan_.state_rows, p_.n.key_dim, plan_.v_stride);
       all_.cotangents.save(all_.cotangents.state, s, head(n), d_state(n), plan_.state_rows, d_z(n));
@@ -300,8 +304,7 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
       } else {
         load_head(c, at);
       }
-      if constexpr (Write == write::delta) correct_values<Acc, Arch>(c, compare_values<Acc, Arch, Decay>(c));
-      if constexpr (Write == write::low_rank) recall_removals<Acc, Arch>(c);
+      correct(c, number, n);
       if constexpr (Write == write::additive) {
         if (p_.normalise) {
           std::copy_n(z(number, n), plan_.k_stride, z(number + 1, n));
@@ -411,9 +414,18 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     load_head(c, at);
     c.state = state(number, n);
     c.fresh = number == 0 && !given_;
+    const bool last = number + 1 == chunks_;
+    if (last) correct(c, number, n);
     const Acc* X = c.removal_scores;
-    if constexpr (Write == write::delta) X = compare(c);
-    if constexpr (Write == write::low_rank) recall_removals<Acc, Arch>(c);
+    if constexpr (Write == write::delta) {
+      compared_ = corrected(number, n);
+      if (!last) weigh(c, compared_);
+      if constexpr (Decay == decay::scalar) {
+        decay_scores<Acc, Arch>(count, X, c.decays.a, b_.removal, c.score_stride);
+        X = b_.removal;
+      }
+    }
+    if constexpr (Write == write::low_rank) c.w = corrected(number, n);
     read_cotangents(c, at, number, n);
 
     write_cotangents(c, n);
@@ -460,19 +472,35 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     }
   }
 
-  /// u in place of v, V − R kept beside it. Answers X.
-  const Acc* compare(chunk<Acc>& c) noexcept {
-    const Acc* X = compare_values<Acc, Arch, Decay>(c);
-    if constexpr (Decay == decay::scalar) {
-      std::copy_n(X, c.tokens * c.score_stride, b_.removal);
-      X = b_.removal;
+  /// What the chunk writes, where removals correct it: V − R is kept and U = β ⊙ (V − R) takes the place of v, or W is
+  /// kept and is c.w.
+  void correct(chunk<Acc>& c, index_t number, index_t n) noexcept {
+    if constexpr (Write == write::low_rank) {
+      c.w = corrected(number, n);
+      recall_removals<Acc, Arch>(c);
     }
-    std::copy_n(c.v, c.tokens * c.v_stride, b_.compared);
-    correct_values<Acc, Arch>(c, X == b_.removal ? c.solved : X);
-    linalg::gemm_strict_tril<Arch>(c.tokens, c.value_dim, panel<const Acc>{X, c.score_stride},
-                                   panel<const Acc>{c.v, c.v_stride}, panel<Acc>{b_.compared, c.v_stride},
-                                   linalg::subtract{});
-    return X;
+    if constexpr (Write == write::delta) {
+      Acc* rest = corrected(number, n);
+      const Acc* X = compare_values<Acc, Arch, Decay>(c);
+      if (c.beta_stride != 0) return substitute_per_value<Acc, Arch>(c, X, rest);
+      std::copy_n(c.v, c.tokens * c.v_stride, rest);
+      for (index_t i = 1; i < c.tokens; ++i) {
+        for (index_t j = 0; j < i; j += W) {
+          const index_t at = i * c.score_stride + j;
+          simd::store(c.solved + at, simd::load<Arch>(c.beta + j) * simd::load<Arch>(X + at));
+        }
+      }
+      linalg::solve_unit_lower<Arch>(c.tokens, c.value_dim, panel<const Acc>{c.solved, c.score_stride},
+                                     panel<Acc>{rest, c.v_stride});
+      weigh(c, rest);
+    }
+  }
+  /// U = β ⊙ (V − R).
+  void weigh(const chunk<Acc>& c, const Acc* rest) const noexcept {
+    change_rows(c.v, c.v_stride, c.tokens, c.value_dim, [&](index_t i, index_t at, auto) noexcept {
+      const vector beta = c.beta_stride == 0 ? vector(c.beta[i]) : simd::load<Arch>(c.beta + i * c.beta_stride + at);
+      return beta * simd::load<Arch>(rest + i * c.v_stride + at);
+    });
   }
 
   /// d_o of every query head, after what the operator's store does.
@@ -547,7 +575,7 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
         vector sum(Acc(0));
         for (index_t at = 0; at < c.value_dim; at += W) {
           const index_t row = i * c.v_stride + at;
-          const vector y = simd::load<Arch>(b_.d_v + row), R = simd::load<Arch>(b_.compared + row);
+          const vector y = simd::load<Arch>(b_.d_v + row), R = simd::load<Arch>(compared_ + row);
           sum = simd::fma(y, R, sum);
           if (c.beta_stride != 0) simd::store(b_.d_beta + row, y * R);
           simd::store(b_.d_v + row, vector(Acc(0)) - simd::load<Arch>(b_.recalled + row));
@@ -846,12 +874,56 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
   index_t sequence_ = 0;
   index_t first_ = 0;  // unit
   index_t units_ = 1;
-  index_t groups_ = 1;  // of a unit
-  index_t heads_ = 1;   // of the task
+  index_t groups_ = 1;             // of a unit
+  index_t heads_ = 1;              // of the task
+  index_t chunks_ = 0;             // of the sequence
+  const Acc* compared_ = nullptr;  // V − R of the chunk
   lines_ahead ahead_;
   bool single_ = false;   // no head shares q or k with another
   bool given_ = false;    // there is an initial state
   bool resting_ = false;  // the cotangent of the state is still zero
+};
+
+/// Cotangents that are not given: zeros, all in one place.
+template <class T>
+view<const T, 4> given_or_zero(const view<const T, 4>& d_o, const matrix_extents& n) noexcept {
+  static constexpr T zero{};
+  return d_o.present() ? d_o : view<const T, 4>(&zero, matrix_output(n), {0, 0, 0, 0});
+}
+
+/// Rows of padding read the state with whatever stands in their place. They count where somebody asks for their output;
+/// else they are zeros, and have gradient 0.
+template <class Op>
+bool asked_for(const Op& op, const view<const typename Op::scalar, 4>& d_o, const tokens& at, index_t i) noexcept {
+  if (i < at.live) return true;
+  const index_t Hq = op.extents().query_heads, outputs = d_o.extent(2), readers = outputs / std::max<index_t>(Hq, 1);
+  const bool consecutive = op.head_map == heads::consecutive;
+  for (index_t r = 0; r < readers; ++r) {
+    const auto row = d_o[at.batch][at.token + i][consecutive ? at.head * readers + r : at.head + r * Hq];
+    for (index_t j = 0; j < row.extent(0); ++j) {
+      if (static_cast<accum_t<typename Op::scalar>>(row[j]) != 0) return true;
+    }
+  }
+  return false;
+}
+
+/// The forward of an operator, computed again for these cotangents of its outputs.
+template <class Op>
+struct matrix_again_binding : matrix_binding<Op> {
+  const view<const typename Op::scalar, 4>* d_o;
+
+  template <class Acc>
+  matrix_hooks<Acc> hooks() const noexcept {
+    matrix_hooks<Acc> all = matrix_binding<Op>::template hooks<Acc>();
+    all.load_q = [](const void* bound, const tokens& at, Acc* q, index_t stride, Acc* room) noexcept {
+      const auto& self = static_cast<const matrix_again_binding&>(*static_cast<const matrix_binding<Op>*>(bound));
+      self.op->load_q(at, q, stride, room);
+      for (index_t i = at.live; i < at.count; ++i) {
+        if (!asked_for(*self.op, *self.d_o, at, i)) zero_rows(q + i * stride, stride, 1, stride);
+      }
+    };
+    return all;
+  }
 };
 
 /// An operator, the cotangent of its outputs and its gradients: what the adjoints see as `op`.
@@ -875,23 +947,28 @@ struct matrix_backward_binding {
         .decays = op->wants_decays(*d),
         .ahead =
             [](const void* bound, const tokens& at, lines_ahead& lines) noexcept {
-              if (self(bound).outputs->present()) lines.add(ahead_of(*self(bound).outputs, at));
+              lines.add(ahead_of(*self(bound).outputs, at));
             },
         .clear = [](const void* bound, index_t head) noexcept { self(bound).op->clear(head, *self(bound).d); },
         .store =
             [](const void* bound, const tokens& at, const Acc* o, const Acc* denominator, Acc* panel, index_t stride,
                Acc* d_denominator, Acc* room) noexcept {
               const auto& b = self(bound);
-              if (!b.outputs->present()) {
-                zero_rows(panel, stride, at.count, stride);
-              } else {
-                b.op->adjoint_store(at, *b.outputs, o, denominator, panel, stride, d_denominator, room, *b.d,
-                                    b.accumulate);
-              }
+              b.op->adjoint_store(at, *b.outputs, o, denominator, panel, stride, d_denominator, room, *b.d,
+                                  b.accumulate);
             },
         .load_q =
             [](const void* bound, const tokens& at, Acc* d_q, index_t stride, Acc* room) noexcept {
-              self(bound).op->adjoint_q(at, d_q, stride, room, *self(bound).d, self(bound).accumulate);
+              const auto& b = self(bound);
+              for (index_t i = 0; i < at.count;) {
+                const bool asked = asked_for(*b.op, *b.outputs, at, i);
+                tokens rows = at;
+                rows.token += i, rows.position += i, rows.count = 1;
+                while (i + rows.count < at.count && asked_for(*b.op, *b.outputs, at, i + rows.count) == asked) ++rows.count;
+                rows.live = asked ? rows.count : 0;
+                b.op->adjoint_q(rows, d_q + i * stride, stride, room, *b.d, b.accumulate);
+                i += rows.count;
+              }
             },
         .load_k =
             [](const void* bound, const tokens& at, Acc* d_k, index_t stride, Acc* room) noexcept {
@@ -974,11 +1051,12 @@ inline options backward_options(const matrix_policies& policies, options how) no
 }
 
 template <class Acc, class Op, class State, class Cotangents>
-matrix_backward_problem<Acc> describe_backward(const matrix_binding<Op>& bound,
+matrix_backward_problem<Acc> describe_backward(const matrix_again_binding<Op>& bound,
                                                const matrix_backward_binding<Op>& gradients, const State& st,
                                                const Cotangents& cotangents, const options& how) noexcept {
   matrix_backward_problem<Acc> p{};
   p.forward = describe<Acc>(bound, st, form::chunked, false, backward_options(policies_of<Op>, how));
+  p.forward.hooks = bound.template hooks<Acc>();
   p.forward.plan.block = 0;  // states have a place of their own
   if constexpr (requires { bound.op->normalise; }) {
     p.forward.normalise = bound.op->normalise || cotangents.z_initial.present() || cotangents.z_final.present();
@@ -1020,40 +1098,12 @@ struct matrix_backward_engine {
     if (ask && how.form != form::automatic && how.form != form::chunked) {
       ask.refuse("form", status_code::value) << "must be automatic or chunked for backward";
     }
-    op.check_fields(ask);
+    check_call(ask, op, without_end(st));
     if (!ask) return ask.result();
     const matrix_extents n = op.extents();
-    ask.offsets(op.offsets, n.batch, n.length);
-    if (!ask) return ask.result();
-    const index_t sequences = sequences_of(op);
-    ask.lengths(op.lengths, sequences);
-    ask.extents("d_o", d_o, {n.batch, n.length, std::max(n.heads, n.query_heads), n.value_dim}, letters_of<Op>.output);
-    ask.pools("initial", st.initial, "final", view<typename State::storage_type, 4>(), st.initial_slots, {}, sequences,
-              {0, n.heads, n.key_dim, n.value_dim}, letters_of<Op>.state);
-    const shape<4> states{sequences, n.heads, n.key_dim, n.value_dim};
-    ask.extents("d_st.final", d_st.final, states, "[sequences, H, K, V]");
-    ask.extents("d_st.initial", d_st.initial, states, "[sequences, H, K, V]");
-    const auto written = [&](const char* name, const auto& x) noexcept {
-      op.check_written(ask, name, x);
-      ask.apart(name, x, "d_o", d_o).apart(name, x, "d_st.final", d_st.final).apart(name, x, "initial", st.initial);
-    };
-    ask.output("d_st.initial", d_st.initial);
-    written("d_st.initial", d_st.initial);
-    if constexpr (with_normaliser_gradient<Gradient>) {
-      ask.extents("d_st.z_final", d_st.z_final, {sequences, n.heads, n.key_dim}, "[sequences, H, K]");
-      ask.extents("d_st.z_initial", d_st.z_initial, {sequences, n.heads, n.key_dim}, "[sequences, H, K]");
-      ask.output("d_st.z_initial", d_st.z_initial);
-      written("d_st.z_initial", d_st.z_initial);
-      if (ask && d_st.z_final.present() && !d_st.final.present()) {
-        ask.refuse("d_st.z_final") << "must come with d_st.final: the normaliser is part of the state";
-      }
-      if (ask && d_st.z_initial.present() && !d_st.initial.present()) {
-        ask.refuse("d_st.z_initial") << "must come with d_st.initial: the normaliser is part of the state";
-      }
-      if (ask && op.normalise && st.initial.present() != st.z_initial.present()) {
-        ask.refuse("z_initial") << "must come with initial: the normaliser is part of the state";
-      }
-    }
+    ask.extents("d_o", d_o, matrix_output(n), letters_of<Op>.output);
+    check_state_gradient(ask, d_st, shape<4>{sequences_of(op), n.heads, n.key_dim, n.value_dim},
+                         "[sequences, H, K, V]");
     op.for_gradients(d, [&](const char* field, const auto& x, const auto& d_x) noexcept {
       const gradient_name name(field);
       if (!d_x.present()) return;
@@ -1063,13 +1113,13 @@ struct matrix_backward_engine {
       } else if constexpr (std::remove_cvref_t<decltype(d_x)>::rank >= 3) {
         if (d_x.extent(0) > 0 && d_x.extent(1) > 0) ask.output(name.text, d_x[0][0]);
       }
-      written(name.text, d_x);
-      ask.apart(name.text, d_x, "d_st.initial", d_st.initial);
-      op.for_gradients(d, [&](const char* other, const auto&, const auto& d_y) noexcept {
-        const bool same = static_cast<const void*>(&d_x) == static_cast<const void*>(&d_y);
-        if (!same) ask.apart(name.text, d_x, gradient_name(other).text, d_y);
-      });
     });
+    const auto gradients = [&](const auto& f) noexcept {
+      op.for_gradients(
+          d, [&](const char* field, const auto&, const auto& d_x) noexcept { f(gradient_name(field).text, d_x); });
+    };
+    check_gradients_apart(ask, st, "d_o", d_o, d_st, gradients,
+                          [&](const char* name, const auto& x) noexcept { op.check_written(ask, name, x); });
     return ask.result();
   }
 
@@ -1080,7 +1130,7 @@ struct matrix_backward_engine {
       const view<const typename Op::scalar, 4> d_o;
       const typename Op::gradient d{};
       const typename Op::template state_of<Acc> st{};
-      const matrix_binding<Op> bound{&op, &o};
+      const matrix_again_binding<Op> bound{{&op, &o}, &d_o};
       const matrix_backward_binding<Op> gradients{&op, &d_o, &d, false};
       auto p = describe_backward<Acc>(bound, gradients, st, st, how);
       if constexpr (requires { op.normalise; }) p.forward.normalise = true;
@@ -1095,8 +1145,9 @@ struct matrix_backward_engine {
     using Acc = sweep_t<typename Op::scalar, typename State::storage_type>;
     const view<typename Op::scalar, 4> o;
     const auto cotangents = reversed<Op>(d_st);
-    const matrix_binding<Op> bound{&op, &o};
-    const matrix_backward_binding<Op> gradients{&op, &d_o, &d, how.accumulate};
+    const auto asked = given_or_zero(d_o, op.extents());
+    const matrix_again_binding<Op> bound{{&op, &o}, &asked};
+    const matrix_backward_binding<Op> gradients{&op, &asked, &d, how.accumulate};
     const auto p = describe_backward<Acc>(bound, gradients, st, cotangents, how);
     if (p.forward.n.heads == 0) return;
     const std::size_t bytes = scratch_of(p);

@@ -114,7 +114,8 @@ struct matrix_operands {
     };
     if (which == operand::query) add(q);
     if (which == operand::value) add(v), add(gates);
-    if (which == operand::key) add(k), add(a), add(b), add(b_times);
+    if (which == operand::key) add(k), add(a), add(b_times);
+    if (which == operand::key && b.data() != a.data()) add(b);
   }
   bool beta_per_value() const noexcept { return beta.extent(3) > 1; }
 
@@ -177,9 +178,10 @@ struct matrix_operands {
     const index_t K = q.extent(3);
     if (b_times.present()) {
       constexpr index_t W = simd::width<Acc>;
+      const T* first = b_times.pointer(at.batch, at.token, at.head, 0);
       const bool rows = b_times.stride(3) == 1;
       detail::change_rows(b_panel, stride, at.live, K, [&](index_t i, index_t j, auto x) noexcept {
-        const T* factor = b_times.pointer(at.batch, at.token + i, at.head, j);
+        const T* factor = first + i * b_times.stride(1) + j * b_times.stride(3);
         if (rows && j + W <= K) return x * simd::load_as<Acc, simd::default_arch>(factor);
         return x * simd::load_strided<Acc, simd::default_arch>(factor, b_times.stride(3), K - j);
       });
@@ -230,10 +232,8 @@ struct matrix_operands {
   void adjoint_q(const tokens& at, Acc* panel, index_t stride, Acc* room, const gradient& d,
                  bool accumulate) const noexcept {
     if (!d.q.present()) return;
-    tokens all = at;
-    all.live = at.count;  // padding reads too
-    finish_gradient(q, all, static_cast<Acc>(scale), panel, stride, room);
-    detail::store_gradient(panel, stride, d.q, all, accumulate, room);
+    finish_gradient(q, at, static_cast<Acc>(scale), panel, stride, room);
+    detail::store_gradient(panel, stride, d.q, at, accumulate, room);
   }
   template <class Acc>
   void adjoint_k(const tokens& at, Acc* panel, index_t stride, Acc* room, const gradient& d,

@@ -64,9 +64,10 @@ struct matrix_hooks {
 
 /// The adjoints of the hooks: panels of gradients go to the caller's gradients, where these are wanted. `store` turns the
 /// cotangent of o into d_o, and into the gradient of the denominator; where `outputs` says so it is given what the
-/// forward stored. load_v is also given d_o, for what a token reads of its own value beside the state. load_gates is
-/// given the gradient of k too, for operators whose k is made of the gates. Where `over_time` says so, some gradients
-/// are sums over tokens and sequences; `clear` zeroes those of a head.
+/// forward stored. For load_q rows of padding are live where their output is asked for. load_v is also given d_o, for
+/// what a token reads of its own value beside the state. load_gates is given the gradient of k too, for operators whose
+/// k is made of the gates. Where `over_time` says so, some gradients are sums over tokens and sequences; `clear` zeroes
+/// those of a head.
 template <class Acc>
 struct matrix_adjoints {
   const void* op;

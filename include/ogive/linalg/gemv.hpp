@@ -1,5 +1,5 @@
-// L3: one row times a matrix, c ← a B, for products of so few rows that the tile of a gemm would wait for its own sums: as
-// many neighbouring columns as there is room for are summed at a time. Elements have the bits of gemm_ab.
+// L3: one row times a matrix, c ← a B, for products of so few rows that the tile of a gemm would wait for its own sums:
+// as many neighbouring columns as there is room for are summed at a time. Elements have the bits of gemm_ab.
 #pragma once
 
 #include <ogive/linalg/gemm.hpp>

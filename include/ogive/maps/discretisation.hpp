@@ -5,6 +5,7 @@
 //   mamba                 Ā = exp(ΔA)                       B̄ = Δ B
 //   generalised_bilinear  Ā = (1 + (1 − α) ΔA) / (1 − α ΔA)  B̄ = Δ B / (1 − α ΔA)
 //   euler, bilinear, backward_euler: the same with α = 0, 1/2, 1
+//   none                  Ā = A                             B̄ = B                         (steps already, Δ unused)
 //
 // Gu, Goel, Ré, arXiv:2111.00396; Gu, Gupta, Goel, Ré, arXiv:2206.11893; Gu, Dao, arXiv:2312.00752 (who write ZOH and
 // compute the mamba rule). Every result is good to a few units in the last place, relative to itself (a complex one to
@@ -22,7 +23,7 @@
 
 namespace ogive {
 
-enum class discretisation { zoh, mamba, euler, bilinear, backward_euler, generalised_bilinear };
+enum class discretisation { zoh, mamba, euler, bilinear, backward_euler, generalised_bilinear, none };
 
 inline namespace OGIVE_ABI {
 
@@ -125,10 +126,52 @@ inline void check_weight(discretisation rule, double alpha) {
 template <class X>
 step_pair<X> discretise(discretisation rule, double dt, X A, X B, double alpha = 0.5) noexcept {
   using W = typename maps::detail::parts<X>::wide;
+  if (rule == discretisation::none) return {A, B};
   const auto wide = rule == discretisation::zoh || rule == discretisation::mamba
                         ? maps::detail::exact<W>(rule, dt, W(A), W(B))
                         : maps::detail::rational<W>(maps::detail::weight_of(rule, alpha), dt, W(A), W(B));
   return {X(wide.A), X(wide.B)};
+}
+
+/// What Ā and w, of B̄ = w B, change by with A and with Δ: ∂Ā/∂A, ∂Ā/∂Δ, ∂w/∂A, ∂w/∂Δ, of complex A in the sense of
+/// functions of a complex number.
+template <class X>
+struct step_slopes {
+  X A_by_A, A_by_dt, w_by_A, w_by_dt;
+};
+
+namespace maps::detail {
+
+/// φ′(z) of φ(z) = (eᶻ − 1)/z: (eᶻ − φ)/z, and where that is a difference of neighbours Σ zᵏ / (k! (k + 2)).
+template <class X>
+X slope_of_phi(X z, X exp_z, X phi) noexcept {
+  if (std::abs(z) > 1) return (exp_z - phi) / z;
+  X sum(0);
+  double factorial = 6402373705728000.0;  // 18!
+  for (int k = 18; k >= 0; --k) {
+    sum = sum * z + 1 / (factorial * (k + 2));
+    if (k > 0) factorial /= k;
+  }
+  return sum;
+}
+
+}  // namespace maps::detail
+
+template <class X>
+step_slopes<X> discretise_slopes(discretisation rule, double dt, X A, double alpha = 0.5) noexcept {
+  using W = typename maps::detail::parts<X>::wide;
+  const W a(A), z = dt * a;
+  if (rule == discretisation::none) return {X(1), X(0), X(0), X(0)};
+  if (rule == discretisation::zoh || rule == discretisation::mamba) {
+    const auto e = maps::detail::exp_and_minus_one(dt, a);
+    const step_slopes<X> both{X(dt * e.value), X(a * e.value), X(0), X(1)};
+    if (rule == discretisation::mamba) return both;
+    const W phi = z == W(0) ? W(1) : e.minus_one / z;
+    return {both.A_by_A, both.A_by_dt, X(dt * dt * maps::detail::slope_of_phi(z, e.value, phi)), X(e.value)};
+  }
+  const double weight = maps::detail::weight_of(rule, alpha);
+  const W q = 1.0 / maps::detail::one_plus(maps::detail::product(-weight, dt), a), square = q * q;
+  return {X(dt * square), X(a * square), X(weight * dt * dt * square), X(square)};
 }
 
 /// A, B [N] and dt [L], one per step (or one in all, L = 1), to Ā, B̄ [L, N].

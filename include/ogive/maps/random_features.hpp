@@ -6,6 +6,8 @@
 #include <ogive/maps/elementwise.hpp>
 #include <ogive/maps/rows.hpp>
 
+#include <algorithm>
+#include <limits>
 #include <optional>
 
 namespace ogive {
@@ -39,23 +41,38 @@ status check_table(const char* map, const char* field, const view<const P, 2>& t
   return core::checker(map).extents(field, table, {batch, heads}, "[B, H]").result();
 }
 
-/// c [B, H] = the largest value(rows, room) over the tokens of a sequence and head, 0 where there are none.
+/// c [B, H] = the largest value(rows, room) over the tokens of a sequence and head that count, 0 where there are none.
 template <class P, class T, class Value>
 void largest(const char* verb, const view<const T, 4>& x, index_t K, const view<P, 2>& c, const integers& lengths,
-             context& ctx, const Value& value) {
+             const view<const bool, 2>& mask, context& ctx, const Value& value) {
   core::checker is(verb);
   is.given("x", x).given("c", c).extents("c", c, {x.extent(0), x.extent(2)}, "[B, H]").output("c", c);
+  is.extents("mask", mask, {x.extent(0), x.extent(1)}, "[B, L]");
   is.lengths(lengths, x.extent(0));
   require(is.result());
-  // A pass of its own: the members of a team write nothing at the door.
-  ctx.run(c.size(), 0, [&](index_t task, arena) noexcept { c(task / c.extent(1), task % c.extent(1)) = P(0); });
+  // Passes of their own: the members of a team write nothing at the door.
+  constexpr P none = -std::numeric_limits<P>::infinity();
+  const auto replace = [&](const auto& by) {
+    ctx.run(c.size(), 0, [&](index_t task, arena) noexcept {
+      P& best = c(task / c.extent(1), task % c.extent(1));
+      best = by(best);
+    });
+  };
+  replace([](P) noexcept { return none; });
   using Acc = accum_t<T>;
   for_row_blocks<Acc>(x, K, lengths, {}, ctx,
                       [&](const map_site& site, const view<Acc, 2>& rows, const view<Acc, 2>& room) noexcept {
+                        index_t count = 0;
+                        for (index_t r = 0; r < rows.extent(0); ++r) {
+                          if (mask.present() && !mask(site.batch, site.position + r)) continue;
+                          if (count != r) std::copy_n(rows.pointer(r, 0), rows.extent(1), rows.pointer(count, 0));
+                          ++count;
+                        }
+                        if (count == 0) return;
                         P& best = c(site.batch, site.head);
-                        const P here = static_cast<P>(value(rows, room));
-                        best = site.position == 0 || best < here ? here : best;
+                        best = std::max(best, static_cast<P>(value(rows.slice(0, 0, count), room.slice(0, 0, count))));
                       });
+  replace([](P best) noexcept { return best == none ? P(0) : best; });
 }
 
 }  // namespace detail
@@ -130,16 +147,16 @@ struct favor {
 };
 
 /// The table of FAVOR+'s `key_stabiliser`: c [B, H] = max over tokens l and features j of w_j·s k_l. k [B, L, H, d];
-/// tokens from lengths[b] on do not count. \throws shape_error
+/// tokens from lengths[b] on do not count, nor those whose mask [B, L] is false. \throws shape_error
 template <class P, class T>
 void stabilisers(const favor<P>& map, const view<T, 4>& k, const view<P, 2>& c, const integers& lengths = {},
-                 context& ctx = default_context()) {
+                 const view<const bool, 2>& mask = {}, context& ctx = default_context()) {
   require(map.check(k.extent(3)));
   const auto value = [&]<class Acc>(const view<Acc, 2>& rows, const view<Acc, 2>& wx) noexcept {
     detail::project<Acc>(static_cast<Acc>(map.data_scale(rows.extent(1))), rows, map.W, wx);
     return detail::maximum(wx.data(), wx.size());
   };
-  detail::largest<P, std::remove_const_t<T>>("ogive::maps::stabilisers", k, map.W.extent(0), c, lengths, ctx, value);
+  detail::largest<P, std::remove_const_t<T>>("ogive::maps::stabilisers", k, map.W.extent(0), c, lengths, mask, ctx, value);
 }
 
 /// FAVOR+ in pairs ±w: φ(x) = [exp(y·w_j − o), exp(−y·w_j − o)] with y = √t x, n = 2 M features,
@@ -197,17 +214,17 @@ struct favor_pairs {
 };
 
 /// The tables of favor_pairs: c [B, H] = max over tokens l of |y_l|² = t |x_l|². x [B, L, H, d]; tokens from lengths[b]
-/// on do not count. \throws shape_error
+/// on do not count, nor those whose mask [B, L] is false. \throws shape_error
 template <class P, class T>
 void stabilisers(const favor_pairs<P>& map, const view<T, 4>& x, const view<P, 2>& c, const integers& lengths = {},
-                 context& ctx = default_context()) {
+                 const view<const bool, 2>& mask = {}, context& ctx = default_context()) {
   const auto value = [&]<class Acc>(const view<Acc, 2>& rows, const view<Acc, 2>&) noexcept {
     Acc best(0);
     for (index_t r = 0; r < rows.extent(0); ++r)
       best = std::max(best, detail::squared_norm(rows.pointer(r, 0), rows.extent(1)));
     return static_cast<Acc>(map.t(rows.extent(1))) * best;
   };
-  detail::largest<P, std::remove_const_t<T>>("ogive::maps::stabilisers", x, 0, c, lengths, ctx, value);
+  detail::largest<P, std::remove_const_t<T>>("ogive::maps::stabilisers", x, 0, c, lengths, mask, ctx, value);
 }
 
 /// Generalised kernel features φ(x) = f(W s x) + ε, elementwise f; without W φ(x) = f(s x) + ε. s is `scale`, d^−¼

@@ -92,14 +92,23 @@ shape<4> product_output(const Op& op) noexcept {
   return {op.q.extent(0), op.q.extent(1), std::max(op.v.extent(2), op.q.extent(2)), op.v.extent(3)};
 }
 
-/// A state S [`first`, H, K, V], or z [`first`, H, K] of it.
+/// A state S [`first`, H, K, V].
 template <class Op>
 shape<4> product_state(const Op& op, index_t first) noexcept {
   return {first, op.v.extent(2), features(op.map, op.q.extent(3)), op.v.extent(3)};
 }
-template <class Op>
-shape<3> product_normaliser(const Op& op, index_t first) noexcept {
-  return {first, op.v.extent(2), features(op.map, op.q.extent(3))};
+
+/// The first questions of every call: its fields fit, and so does its state.
+template <class Op, class State>
+void check_product_call(core::checker& ask, const Op& op, const State& st) noexcept {
+  check_product_fields(ask, op);
+  if (ask) check_pools(ask, op, st, op.q.extent(0), product_state(op, 0), "[slots, H, K, V]");
+}
+
+template <class Op, class X>
+void check_product_written(core::checker& ask, const Op& op, const char* name, const X& x) noexcept {
+  ask.apart(name, x, "q", op.q).apart(name, x, "k", op.k).apart(name, x, "v", op.v);
+  ask.apart(name, x, "key_mask", op.key_mask);
 }
 
 template <class Op, class State>
@@ -110,25 +119,14 @@ status check_product(const Op& op, const State& st, const view<typename Op::scal
   if (ask && how.form != form::automatic && how.form != form::left && how.form != form::right) {
     ask.refuse("form", status_code::value) << "must be automatic, left or right: there is no time to run along";
   }
-  check_product_fields(ask, op);
+  check_product_call(ask, op, st);
   if (!ask) return ask.result();
-  const index_t B = op.q.extent(0);
-  ask.extents("o", o, product_output(op), "[B, L, max(H, Hq), V]").output("o", o);
-  ask.apart("o", o, "q", op.q).apart("o", o, "k", op.k).apart("o", o, "v", op.v);
-  ask.pools("initial", st.initial, "final", st.final, st.initial_slots, st.final_slots, B, product_state(op, 0),
-            "[slots, H, K, V]");
-  ask.pools("z_initial", st.z_initial, "z_final", st.z_final, st.initial_slots, st.final_slots, B,
-            product_normaliser(op, 0), "[slots, H, K]");
-  ask.apart("o", o, "initial", st.initial).apart("o", o, "final", st.final);
-  if (ask && (st.snapshots.present() || st.boundaries.present() || st.interval != 0)) {
+  if (st.snapshots.present() || st.boundaries.present() || st.interval != 0) {
     ask.refuse(st.snapshots.present() ? "snapshots" : "interval") << "keeps states on the way, and there is no order here";
   }
-  if (ask && (op.normalise || st.z_initial.present()) && st.initial.present() != st.z_initial.present()) {
-    ask.refuse("z_initial") << "must come with initial: the normaliser is part of the state";
-  }
-  if (ask && (op.normalise || st.z_final.present()) && st.final.present() != st.z_final.present()) {
-    ask.refuse("z_final") << "must come with final: the normaliser is part of the state";
-  }
+  ask.extents("o", o, product_output(op), "[B, L, max(H, Hq), V]").output("o", o);
+  check_apart(ask, st, "o", o,
+              [&](const char* name, const auto& x) noexcept { check_product_written(ask, op, name, x); });
   return ask.result();
 }
 
@@ -140,44 +138,16 @@ status check_product_backward(const Op& op, const State& st, const view<const ty
   if (ask && how.form != form::automatic && how.form != form::right) {
     ask.refuse("form", status_code::value) << "must be automatic or right for backward";
   }
-  check_product_fields(ask, op);
+  check_product_call(ask, op, without_end(st));
   if (!ask) return ask.result();
-  const index_t B = op.q.extent(0);
   ask.extents("d_o", d_o, product_output(op), "[B, L, max(H, Hq), V]");
-  using S = typename State::storage_type;
-  ask.pools("initial", st.initial, "final", view<S, 4>(), st.initial_slots, {}, B, product_state(op, 0),
-            "[slots, H, K, V]");
-  ask.pools("z_initial", st.z_initial, "z_final", view<S, 3>(), st.initial_slots, {}, B, product_normaliser(op, 0),
-            "[slots, H, K]");
-  if (ask && (op.normalise || st.z_initial.present()) && st.initial.present() != st.z_initial.present()) {
-    ask.refuse("z_initial") << "must come with initial: the normaliser is part of the state";
-  }
-  ask.extents("d_st.final", d_st.final, product_state(op, B), "[B, H, K, V]");
-  ask.extents("d_st.z_final", d_st.z_final, product_normaliser(op, B), "[B, H, K]");
-  if (ask && d_st.z_final.present() && !d_st.final.present()) {
-    ask.refuse("d_st.z_final") << "must come with d_st.final: the normaliser is part of the state";
-  }
-  if (ask && d_st.z_initial.present() && !d_st.initial.present()) {
-    ask.refuse("d_st.z_initial") << "must come with d_st.initial: the normaliser is part of the state";
-  }
-  const auto written = [&](const char* name, const auto& x, const auto& extents, const char* letters) noexcept {
-    ask.extents(name, x, extents, letters).output(name, x);
-    ask.apart(name, x, "q", op.q).apart(name, x, "k", op.k).apart(name, x, "v", op.v).apart(name, x, "d_o", d_o);
-    ask.apart(name, x, "initial", st.initial).apart(name, x, "z_initial", st.z_initial);
-    ask.apart(name, x, "d_st.final", d_st.final).apart(name, x, "d_st.z_final", d_st.z_final);
-  };
-  written("d.q", d.q, op.q.extents(), "as the field");
-  written("d.k", d.k, op.k.extents(), "as the field");
-  written("d.v", d.v, op.v.extents(), "as the field");
-  written("d_st.initial", d_st.initial, product_state(op, B), "[B, H, K, V]");
-  written("d_st.z_initial", d_st.z_initial, product_normaliser(op, B), "[B, H, K]");
-  ask.apart("d.q", d.q, "d.k", d.k).apart("d.q", d.q, "d.v", d.v).apart("d.k", d.k, "d.v", d.v);
-  const auto of_state = [&](const char* name, const auto& x) noexcept {
-    ask.apart(name, x, "d.q", d.q).apart(name, x, "d.k", d.k).apart(name, x, "d.v", d.v);
-  };
-  of_state("d_st.initial", d_st.initial);
-  of_state("d_st.z_initial", d_st.z_initial);
-  ask.apart("d_st.initial", d_st.initial, "d_st.z_initial", d_st.z_initial);
+  ask.extents("d.q", d.q, op.q.extents(), "as the field").output("d.q", d.q);
+  ask.extents("d.k", d.k, op.k.extents(), "as the field").output("d.k", d.k);
+  ask.extents("d.v", d.v, op.v.extents(), "as the field").output("d.v", d.v);
+  check_state_gradient(ask, d_st, product_state(op, op.q.extent(0)), "[B, H, K, V]");
+  const auto gradients = [&](const auto& f) noexcept { f("d.q", d.q), f("d.k", d.k), f("d.v", d.v); };
+  check_gradients_apart(ask, st, "d_o", d_o, d_st, gradients,
+                        [&](const char* name, const auto& x) noexcept { check_product_written(ask, op, name, x); });
   return ask.result();
 }
 

@@ -8,7 +8,7 @@
 // arXiv:2305.13048.
 #pragma once
 
-#include <ogive/core/check.hpp>
+#include <ogive/engine/checks.hpp>
 #include <ogive/engine/tasks.hpp>
 #include <ogive/engine/verbs.hpp>
 #include <ogive/simd/math.hpp>
@@ -180,15 +180,10 @@ struct rwkv4_engine {
   template <class Op, class State>
   static status check(const Op& op, const State& st, const output<Op>& o, const options& how) noexcept {
     core::checker ask(Op::name);
-    check_fields(ask, op, how);
+    check_call(ask, op, st, how);
     if (!ask) return ask.result();
-    const index_t C = op.k.extent(2);
     ask.extents("o", o, op.k.extents(), "[B, L, C] as k").output("o", o);
-    ask.apart("o", o, "k", op.k).apart("o", o, "v", op.v).apart("o", o, "w", op.w).apart("o", o, "u", op.u);
-    ask.pools("initial", st.initial, "final", st.final, st.initial_slots, st.final_slots, op.sequences(), {0, 3, C},
-              "[slots, 3, C]");
-    ask.apart("final", st.final, "o", o).apart("o", o, "initial", st.initial);
-    ask.apart("final", st.final, "k", op.k).apart("final", st.final, "v", op.v);
+    check_apart(ask, st, "o", o, [&](const char* name, const auto& x) noexcept { check_written(ask, op, name, x); });
     return ask.result();
   }
 
@@ -208,29 +203,20 @@ struct rwkv4_engine {
   static status check_backward(const Op& op, const State& st, const cotangent<output<Op>>& d_o,
                                const StateGradient& d_st, const gradient<Op>& d, const options& how) noexcept {
     core::checker ask(Op::name);
-    check_fields(ask, op, how);
+    check_call(ask, op, without_end(st), how);
     if (!ask) return ask.result();
-    const index_t C = op.k.extent(2), n = op.sequences();
-    using S = typename State::storage_type;
-    ask.pools("initial", st.initial, "final", view<S, 3>(), st.initial_slots, {}, n, {0, 3, C}, "[slots, 3, C]");
+    const index_t C = op.k.extent(2);
     ask.extents("d_o", d_o, op.k.extents(), "[B, L, C] as k");
-    ask.extents("d.k", d.k, op.k.extents(), "[B, L, C]").extents("d.v", d.v, op.k.extents(), "[B, L, C] as k");
-    ask.extents("d.w", d.w, {C}, "[C], C as k").extents("d.u", d.u, {C}, "[C], C as k");
-    ask.extents("d_st.final", d_st.final, {n, 3, C}, "[sequences, 3, C]");
-    ask.extents("d_st.initial", d_st.initial, {n, 3, C}, "[sequences, 3, C]");
-    const auto written = [&](const char* field, const auto& x) noexcept {
-      ask.output(field, x).apart(field, x, "k", op.k).apart(field, x, "v", op.v).apart(field, x, "w", op.w);
-      ask.apart(field, x, "u", op.u).apart(field, x, "d_o", d_o).apart(field, x, "initial", st.initial);
+    ask.extents("d.k", d.k, op.k.extents(), "[B, L, C]").output("d.k", d.k);
+    ask.extents("d.v", d.v, op.k.extents(), "[B, L, C] as k").output("d.v", d.v);
+    ask.extents("d.w", d.w, {C}, "[C], C as k").output("d.w", d.w);
+    ask.extents("d.u", d.u, {C}, "[C], C as k").output("d.u", d.u);
+    check_state_gradient(ask, d_st, shape<3>{op.sequences(), 3, C}, "[sequences, 3, C]");
+    const auto gradients = [&](const auto& f) noexcept {
+      f("d.k", d.k), f("d.v", d.v), f("d.w", d.w), f("d.u", d.u);
     };
-    const auto apart = [&](const char* field, const auto& x) noexcept {
-      written(field, x);
-      ask.apart(field, x, "d_st.final", d_st.final);
-    };
-    written("d_st.initial", d_st.initial);
-    apart("d.k", d.k);
-    apart("d.v", d.v);
-    apart("d.w", d.w);
-    apart("d.u", d.u);
+    check_gradients_apart(ask, st, "d_o", d_o, d_st, gradients,
+                          [&](const char* name, const auto& x) noexcept { check_written(ask, op, name, x); });
     return ask.result();
   }
 
@@ -256,8 +242,9 @@ struct rwkv4_engine {
  private:
   static constexpr index_t tile = 32;  // tokens between the states that a backward pass keeps
 
-  template <class Op>
-  static void check_fields(core::checker& ask, const Op& op, const options& how) noexcept {
+  /// The first questions of every call: there is such a form, and fields, sequences and states fit.
+  template <class Op, class State>
+  static void check_call(core::checker& ask, const Op& op, const State& st, const options& how) noexcept {
     ask.chunk(how);
     if (ask && how.form != form::automatic && how.form != form::recurrent) {
       ask.refuse("form", status_code::value) << "has no other choice than automatic or recurrent";
@@ -267,7 +254,13 @@ struct rwkv4_engine {
     ask.extents("v", op.v, {B, L, C}, "[B, L, C] as k");
     ask.extents("w", op.w, {C}, "[C], C as k").extents("u", op.u, {C}, "[C], C as k");
     ask.offsets(op.offsets, B, L);
-    if (ask) ask.lengths(op.lengths, op.sequences());
+    if (!ask) return;
+    ask.lengths(op.lengths, op.sequences());
+    check_pools(ask, op, st, op.sequences(), shape<3>{0, 3, C}, "[slots, 3, C]");
+  }
+  template <class Op, class X>
+  static void check_written(core::checker& ask, const Op& op, const char* name, const X& x) noexcept {
+    ask.apart(name, x, "k", op.k).apart(name, x, "v", op.v).apart(name, x, "w", op.w).apart(name, x, "u", op.u);
   }
 
   /// A sequence's row of the batch, and its tokens there.

@@ -153,8 +153,8 @@ struct ssd {
   }
 
   template <class Acc>
-  void adjoint_q(tokens at, Acc* panel, index_t stride, Acc* room, const gradient& d, bool accumulate) const noexcept {
-    at.live = at.count;  // padding reads too
+  void adjoint_q(const tokens& at, Acc* panel, index_t stride, Acc* room, const gradient& d,
+                 bool accumulate) const noexcept {
     detail::store_gradient(panel, stride, d.C, at, accumulate, room);
   }
   template <class Acc>
@@ -177,12 +177,14 @@ struct ssd {
       using vector = decltype(dy);
       const index_t to = i * stride + j;
       const vector z_row = simd::load(gate + to), open = simd::sigmoid(z_row);
+      const auto unasked = dy == vector(Acc(0));  // of padding, which may hold anything
       if (d.z.present()) {
         vector plain = simd::load(o + to);
         if (D.present()) plain = simd::fma(skip<Acc>(at.head, j), simd::load(skipped + to), plain);
-        simd::store(gate + to, dy * plain * open * simd::fma(z_row, vector(Acc(1)) - open, vector(Acc(1))));
+        const vector slope = plain * open * simd::fma(z_row, vector(Acc(1)) - open, vector(Acc(1)));
+        simd::store(gate + to, simd::select(unasked, dy, dy * slope));
       }
-      return dy * z_row * open;
+      return simd::select(unasked, dy, dy * z_row * open);
     });
     detail::store_gradient(gate, stride, d.z, at, accumulate, skipped);
   }
@@ -199,6 +201,10 @@ struct ssd {
     tokens all = at;
     all.live = at.count;
     detail::load_rows(detail::rows_of(x, at, at.count), rows, stride);
+    detail::change_rows(rows + at.live * stride, stride, at.count - at.live, P, [&](index_t i, index_t j, auto padding) {
+      const vector asked = simd::load(d_o + (at.live + i) * stride + j), none(Acc(0));
+      return simd::select(asked == none, none, padding);
+    });
     load_steps(at, step, slope);
     if (d.D.present() && D.extent(1) > 1) {
       for (index_t j = 0; j < P; j += W) {

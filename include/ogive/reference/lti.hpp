@@ -1,14 +1,16 @@
-// L1*: linear time-invariant systems by their definitions: dense, of modes per channel, of modes that all channels share.
+// L1*: linear time-invariant systems by their definitions: dense, of modes per channel, of modes that all channels
+// share.
 //
 //   dense      h_t = A̅ h_{t-1} + B̅ u_t                    y_t = C h_t + D u_t                 K_l = C A̅ˡ B̅
-//   S4D        h_t = a ⊙ h_{t-1} + b u_t per channel       y_t = 2 Re(c·h_t) + D u_t           K_l = 2 Re Σ_n c_n a_nˡ b_n
-//   S5         h_t = a ⊙ h_{t-1} + w ⊙ B u_t               y_t = 2 Re(C h_t) + D ⊙ u_t         K_l = 2 Re(C Diag(aˡ w) B)
-//   LRU        the same                                    y_t = Re(C h_t) + D ⊙ u_t           K_l = Re(C Diag(aˡ w) B)
+//   S4D        h_t = a ⊙ h_{t-1} + b u_t per channel       y_t = 2 Re(c·h_t) + D u_t           K_l = 2 Re Σ_n c_n a_nˡ
+//   b_n S5         h_t = a ⊙ h_{t-1} + w ⊙ B u_t               y_t = 2 Re(C h_t) + D ⊙ u_t         K_l = 2 Re(C Diag(aˡ
+//   w) B) LRU        the same                                    y_t = Re(C h_t) + D ⊙ u_t           K_l = Re(C Diag(aˡ
+//   w) B)
 //
-// For S4D and S5 a, b = w B is the pole A held over Δ by the operator's rule; half of each conjugate pair is kept, and a
-// real A counts once. For the LRU a = exp(−exp ν + i exp θ) and w = √(1 − |a|²), or exp of what is given for it. D alone,
-// Σ_l K_l u_{t−l} and what A̅ᵗ leaves of the initial state make y: the convolution. Gu et al., arXiv:2206.11893 (S4D);
-// Smith, Warrington and Linderman, arXiv:2208.04933 (S5); Orvieto et al., arXiv:2303.06349 (LRU).
+// For S4D and S5 a, b = w B is the pole A held over Δ by the operator's rule; half of each conjugate pair is kept, and
+// a real A counts once. For the LRU a = exp(−exp ν + i exp θ) and w = √(1 − |a|²), or exp of what is given for it. D
+// alone, Σ_l K_l u_{t−l} and what A̅ᵗ leaves of the initial state make y: the convolution. Gu et al., arXiv:2206.11893
+// (S4D); Smith, Warrington and Linderman, arXiv:2208.04933 (S5); Orvieto et al., arXiv:2303.06349 (LRU).
 #pragma once
 
 #include <ogive/reference/discretisation.hpp>
@@ -58,6 +60,12 @@ Acc alpha_of(const Op& op) {
   }
 }
 
+/// Δ, which a rule that does not look at it may leave out.
+template <class Acc, class Op>
+Acc step_of(const Op& op, index_t i) {
+  return op.dt.present() ? lift<Acc>(op.dt(i)) : Acc(0);
+}
+
 /// a and w of shared modes, and what the real part of C h is multiplied by.
 template <class Acc, class Number>
 struct shared_modes {
@@ -70,8 +78,8 @@ auto modes_of(const Op& op) {
   using Number = decltype(lift<Acc>(op.A(0)));
   shared_modes<Acc, Number> modes{.factor = Acc(2)};
   for (index_t n = 0; n < op.A.extent(0); ++n) {
-    const auto [a, w] = reference::discretise(op.rule, Number(lift<Acc>(op.A(n))), Number(Acc(1)),
-                                              lift<Acc>(op.dt(n)), alpha_of<Acc>(op));
+    const auto [a, w] = reference::discretise(op.rule, Number(lift<Acc>(op.A(n))), Number(Acc(1)), step_of<Acc>(op, n),
+                                              alpha_of<Acc>(op));
     modes.a.push_back(a);
     modes.w.push_back(w);
   }
@@ -169,7 +177,7 @@ void evaluate(const Op& op, const State& given, const view<Out, 3>& y) {
         for (index_t n = 0; n < N; ++n) {
           const auto [A_bar, B_bar] =
               reference::discretise(op.rule, Number(lift<Acc>(op.A(c, n))), Number(lift<Acc>(op.B(c, n))),
-                                    lift<Acc>(op.dt(c)), alpha_of<Acc>(op));
+                                    step_of<Acc>(op, c), alpha_of<Acc>(op));
           if (t < live) h(n) = A_bar * h(n) + B_bar * u;
           sum = sum + lift<Acc>(op.C(c, n)) * h(n);
         }
@@ -234,7 +242,7 @@ void kernel(const Op& op, const view<Out, 2>& K) {
     for (index_t n = 0; n < op.A.extent(1); ++n) {
       const auto [A_bar, B_bar] =
           reference::discretise(op.rule, Number(lift<Acc>(op.A(c, n))), Number(lift<Acc>(op.B(c, n))),
-                                lift<Acc>(op.dt(c)), alpha_of<Acc>(op));
+                                step_of<Acc>(op, c), alpha_of<Acc>(op));
       a.push_back(A_bar);
       x.push_back(lift<Acc>(op.C(c, n)) * B_bar);
     }

@@ -79,10 +79,13 @@ std::vector<double> flatten(const view<T, Rank>& x) {
   return numbers;
 }
 
-/// Largest magnitude, and Euclidean norm, of all numbers of x.
+/// Largest magnitude, and Euclidean norm, of all numbers of x; NaN if one of them is.
 inline double max_abs(std::span<const double> x) noexcept {
   double largest = 0;
-  for (const double number : x) largest = std::fmax(largest, std::fabs(number));
+  for (const double number : x) {
+    if (std::isnan(number)) return number;
+    largest = std::fmax(largest, std::fabs(number));
+  }
   return largest;
 }
 template <class T, std::size_t Rank>

@@ -111,6 +111,7 @@ struct linear_attention_sampler {
     x.k = draw_uniform<T>(random, room, shape<4>{batch, keys, heads_of.keys, D}, low);
     x.v = draw_uniform<T>(random, room, shape<4>{batch, keys, heads_of.values, odd_extent(random, 65)});
     if (coin(random)) x.scale = static_cast<accum_t<T>>(random.uniform(0.1, 2));
+    x.eps = static_cast<accum_t<T>>(random.uniform(0, 1));  // so large that its place is seen
     x.eps_at = static_cast<eps_placement>(random.integer(0, 3));
     x.head_map = coin(random) ? heads::tiled : heads::consecutive;
     x.position = random.integer(0, 3);

@@ -13,6 +13,7 @@ struct sampler<rwkv4<T>> {
   using accum = accum_t<T>;
   static constexpr std::tuple tokens{&op::k, &op::v};
   static constexpr std::tuple parameters{&op::w, &op::u};
+  static constexpr std::tuple gradients{&gradient<op>::k, &gradient<op>::v, &gradient<op>::w, &gradient<op>::u};
 
   /// Keys up to 30 and, now and then, beyond what an exponential can hold.
   static op draw(rng& random, memory& room, index_t batch, index_t length) {

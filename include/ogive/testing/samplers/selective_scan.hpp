@@ -14,6 +14,8 @@ struct sampler<selective_scan<T, AType>> {
   using operand = typename op::operand;
   static constexpr std::tuple tokens{&op::u, &op::dt, &op::B, &op::C, &op::z};
   static constexpr std::tuple parameters{&op::A, &op::D, &op::dt_bias};
+  static constexpr std::tuple gradients{&gradient<op>::u, &gradient<op>::dt, &gradient<op>::B, &gradient<op>::C,
+                                        &gradient<op>::z, &gradient<op>::A,  &gradient<op>::D, &gradient<op>::dt_bias};
 
   static op draw(rng& random, memory& room, index_t batch, index_t length) {
     // Half of the samples are as models are: few groups, each of many channels, all operands per token.
