@@ -184,6 +184,12 @@ void make_convolution_tables(const convolution_problem<T, S>& p, context& ctx) {
   for_transform_sizes<Acc>(p.u.extent(1), past, [&](index_t n) { ctx.cache<polynomial_transforms<Acc>>().make(n); });
 }
 
+/// A kernel whose values are there: `values(channel)`, as transform_taps leaves them.
+template <class Kernel>
+concept kept_values = requires(const Kernel& kernel) {
+  kernel.values(index_t{});
+};
+
 template <class Kernel>
 std::size_t kernel_bytes(const Kernel& kernel) noexcept {
   if constexpr (requires { kernel.bytes(); }) {
@@ -367,17 +373,19 @@ OGIVE_NOINLINE void convolve_group(const convolution_problem<T, S>& p, const con
   const index_t stride = cut.row() + W, of_kernel = cut.direct ? taps + W : cut.size;
   const convolution_rows<Acc, T, S> rows{p, channel, across, memory.take<Acc>(cut.group * stride), stride};
   Acc* kernels = memory.take<Acc>((cut.keeps ? cut.group : 1) * of_kernel);
-  for (index_t c = 0; c < across && cut.keeps && p.y.present(); ++c) {
-    Acc* own = kernels + c * of_kernel;
-    if (cut.direct) {
-      load_taps(p, kernel, channel + c, own, memory);
-      for (index_t i = 0, j = taps - 1; i < j; ++i, --j) {
-        const Acc k = own[i];
-        own[i] = own[j];
-        own[j] = k;
+  if constexpr (!kept_values<Kernel>) {
+    for (index_t c = 0; c < across && cut.keeps && p.y.present(); ++c) {
+      Acc* own = kernels + c * of_kernel;
+      if (cut.direct) {
+        load_taps(p, kernel, channel + c, own, memory);
+        for (index_t i = 0, j = taps - 1; i < j; ++i, --j) {
+          const Acc k = own[i];
+          own[i] = own[j];
+          own[j] = k;
+        }
+      } else {
+        transform_taps(p, kernel, channel + c, *transform, own, memory);
       }
-    } else {
-      transform_taps(p, kernel, channel + c, *transform, own, memory);
     }
   }
   for (index_t n = first; n < last; ++n) {
@@ -391,8 +399,12 @@ OGIVE_NOINLINE void convolve_group(const convolution_problem<T, S>& p, const con
         if (cut.direct) {
           convolve_direct(row + cut.past, count, kernels + c * of_kernel, taps);
         } else {
-          Acc* values = cut.keeps ? kernels + c * of_kernel : kernels;
-          if (!cut.keeps) transform_taps(p, kernel, channel + c, *transform, values, memory);
+          const Acc* values = cut.keeps ? kernels + c * of_kernel : kernels;
+          if constexpr (kept_values<Kernel>) {
+            values = kernel.values(channel + c);
+          } else if (!cut.keeps) {
+            transform_taps(p, kernel, channel + c, *transform, kernels, memory);
+          }
           transform->forward(row);
           transform->multiply(row, values);
           transform->inverse(row);

@@ -105,6 +105,13 @@ convolution_problem<typename Op::scalar> convolution_of_modes(const Op& op,
   return {.u = op.u, .y = y, .taps = op.u.extent(1), .skip = op.D, .lengths = op.lengths, .offsets = op.offsets};
 }
 
+/// Vector operations of a token of a channel in the sweep.
+template <class Acc, class Op>
+double modes_token_cost(const Op& op) noexcept {
+  constexpr bool complex = is_complex<typename Op::number>;
+  return (complex ? 8 : 3) * static_cast<double>(units_of<complex, Acc>((complex ? 2 : 1) * op.A.extent(1))) / 0.7 + 6;
+}
+
 /// Whether a convolution costs less than the sweep, in vector operations; a function of shapes and of what is asked
 /// for. A final state and padding want the sweep in any case.
 template <class Acc, class Op, class State>
@@ -123,9 +130,7 @@ bool convolution_is_faster(const Op& op, const State& st) noexcept {
   const double blocks = std::ceil(tokens / static_cast<double>(cut.block));
   const double convolution =
       rows * (2 * blocks * transforms + (st.initial.present() ? of_kernel : 0)) + transforms + of_kernel;
-  const double units = static_cast<double>(units_of<complex, Acc>((complex ? 2 : 1) * N));
-  const double sweep = rows * tokens * ((complex ? 8 : 3) * units / 0.7 + 6);
-  return convolution < sweep;
+  return convolution < rows * tokens * modes_token_cost<Acc>(op);
 }
 
 }  // namespace detail

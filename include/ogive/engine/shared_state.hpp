@@ -111,7 +111,38 @@ struct shared_state_engine {
     });
   }
 
+  // Its part in `prepare`: the coefficients of one task serve all.
+
+  template <class Op>
+  static index_t inputs(const Op& op) noexcept {
+    return op.input().extent(1);
+  }
+  template <class Op>
+  static index_t outputs(const Op& op) noexcept {
+    return op.output().extent(0);
+  }
+  template <class Op>
+  static shape<2> state_shape(const Op& op, index_t slots) noexcept {
+    return {slots, op.input().extent(0)};
+  }
+  template <class Op>
+  static std::size_t panel_bytes(const Op& op) noexcept {
+    return panels<Op>::coefficient_bytes(op.extents(), is_complex<typename Op::number>);
+  }
+  template <class Op>
+  static std::size_t pack_bytes(const Op&) noexcept {
+    return 0;
+  }
+  template <class Op>
+  static void pack(const with_panels<Op>& op, arena) noexcept {
+    arena nothing;  // that a call works in
+    pack_shared_state(op, packed_panels<typename Op::accum>(op, op.extents(), nothing));
+  }
+
  private:
+  template <class Op>
+  using panels = shared_state_panels<typename Op::accum>;
+
   /// Whatever is no state and no output. Gives the number of sequences.
   template <class Op>
   static index_t check_arguments(core::checker& ask, const Op& op, const options& how) noexcept {
