@@ -135,6 +135,27 @@ TEST_CASE("many heads, several to a task") {
   }
 }
 
+TEMPLATE_TEST_CASE("a large output, which goes past the caches, has the bits of a small one", "", float, double) {
+  const index_t L = 1100, V = 128;  // two rows of the batch are larger than the second-level cache, one is not
+  for (const bool normalise : {false, true}) {
+    sample<TestType> one(50 + normalise, 2, L, 33, 32, V, {.queries = 4, .keys = 4, .values = 4});
+    one.op.normalise = normalise;
+    one.op.eps_at = eps_placement::sum;
+    const index_t H = std::is_same_v<TestType, double> ? 2 : 4;
+    for (auto* x : {&one.op.q, &one.op.k, &one.op.v}) *x = x->slice(2, 0, H);
+    tensor<TestType, 4> large({2, L, H, V}), small({1, L, H, V});
+    forward(one.op, {}, large, {.form = form::right});
+    for (index_t b = 0; b < 2; ++b) {
+      noncausal_linear_attention<TestType> row = one.op;
+      for (auto* x : {&row.q, &row.k, &row.v}) *x = x->slice(0, b, 1);
+      forward(row, {}, small, {.form = form::right});
+      index_t others = 0;
+      for_each(small.all(), [&](TestType& x, index_t i) { others += x != large.data()[b * L * H * V + i]; });
+      CHECK(others == 0);
+    }
+  }
+}
+
 TEST_CASE("every small size") {
   OGIVE_SEED(seed, 22);
   for (const index_t L : {1, 2, 3, 5, 7}) {

@@ -71,6 +71,21 @@ TEST_CASE("largest and smallest lane, wherever it is") {
   });
 }
 
+TEST_CASE("pairs of lanes are split and joined") {
+  for_each_vector([]<class T, class Arch>() {
+    using vector = simd::batch<T, Arch>;
+    const auto a = simd::iota<T, Arch>(), b = a + vector(static_cast<T>(simd::width<T, Arch>));
+    const auto split = simd::split_pairs(a, b);
+    auto first = lanes_of(split.first), second = lanes_of(split.second);
+    for (std::size_t i = 0; i < first.size(); ++i) CHECK(second[i] == first[i] + T(1));
+    std::sort(first.begin(), first.end());
+    for (std::size_t i = 0; i < first.size(); ++i) CHECK(first[i] == T(2 * i));
+    const auto joined = simd::join_pairs(split.first, split.second);
+    CHECK(lanes_of(joined.first) == lanes_of(a));
+    CHECK(lanes_of(joined.second) == lanes_of(b));
+  });
+}
+
 TEST_CASE("transpose") {
   for_each_vector([]<class T, class Arch>() {
     using V = simd::batch<T, Arch>;

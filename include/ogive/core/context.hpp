@@ -79,7 +79,14 @@ class context {
     swap(other);
     return *this;
   }
-  ~context() { release(); }
+  ~context() {
+    release();
+    while (kept_ != nullptr) {
+      const kept* next = kept_->next;
+      kept_->drop(kept_);
+      kept_ = next;
+    }
+  }
 
   /// Threads that work inside this context: 1 for serial and for a team's member.
   int workers() const noexcept { return workers_; }
@@ -97,6 +104,26 @@ class context {
     capacity_ = bytes;
   }
   std::size_t capacity() const noexcept { return capacity_; }
+
+  /// The context's own T, made by default at the first call: tables and plans that later calls want again. Only the door
+  /// of a verb, `prepare` and `reserve` may call it and let it grow, as only they allocate; kernels get what they need
+  /// from there and read it, or have one for each worker.
+  template <class T>
+  T& cache() {
+    struct holder : kept {
+      T held{};
+    };
+    static constexpr char tag = 0;
+    for (const kept* one = kept_; one != nullptr; one = one->next) {
+      if (one->tag == &tag) return const_cast<holder*>(static_cast<const holder*>(one))->held;
+    }
+    auto* made = new holder;
+    made->tag = &tag;
+    made->next = kept_;
+    made->drop = [](const kept* one) noexcept { delete static_cast<const holder*>(one); };
+    kept_ = made;
+    return made->held;
+  }
   bool owns_scratch() const noexcept { return owner_ == owner::self; }
 
   /// Whether tasks flush subnormals to zero while they run (the caller's mode comes back afterwards): a state that
@@ -107,19 +134,26 @@ class context {
     return *this;
   }
 
-  /// Runs `body(task, arena)` for tasks 0 … count−1, each worker in its own `bytes` of scratch. The engines' own
-  /// entry: `reserve(workers() · bytes)` has happened.
+  /// Runs `body(task, arena)`, or `body(task, arena, worker)`, for tasks 0 … count−1, each worker in its own `bytes` of
+  /// scratch. The engines' own entry: `reserve(workers() · bytes)` has happened.
   template <class Body>
   void run(index_t count, std::size_t bytes, const Body& body) noexcept {
+    const auto call = [&](index_t task, const arena& mine, int worker) {
+      if constexpr (std::is_invocable_v<const Body&, index_t, arena, int>) {
+        body(task, mine, worker);
+      } else {
+        body(task, mine);
+      }
+    };
     if (run_pool_ == nullptr || workers_ == 1 || count <= 1) {
-      for (index_t task = team_.ith; task < count; task += team_.nth) body(task, scratch(0, bytes));
+      for (index_t task = team_.ith; task < count; task += team_.nth) call(task, scratch(0, bytes), 0);
       if (team_.barrier != nullptr) team_.barrier(team_.user);
       return;
     }
     std::atomic<index_t> ticket{0};
     const auto work = [&](int worker) {
       const arena mine = scratch(worker, bytes);
-      for (index_t task = ticket.fetch_add(1); task < count; task = ticket.fetch_add(1)) body(task, mine);
+      for (index_t task = ticket.fetch_add(1); task < count; task = ticket.fetch_add(1)) call(task, mine, worker);
     };
     run_pool_(pool_, static_cast<int>(std::min<index_t>(workers_, count)), worker_body(work));
   }
@@ -132,6 +166,13 @@ class context {
 
  private:
   enum class owner { self, caller };
+
+  /// One of the objects of `cache`, whose type is known to `drop`.
+  struct kept {
+    const void* tag = nullptr;
+    const kept* next = nullptr;
+    void (*drop)(const kept*) noexcept = nullptr;
+  };
 
   void release() noexcept {
     if (owner_ == owner::self && scratch_ != nullptr) ::operator delete (scratch_, std::align_val_t{arena::alignment});
@@ -147,6 +188,7 @@ class context {
     std::swap(workers_, other.workers_);
     std::swap(team_, other.team_);
     std::swap(flush_, other.flush_);
+    std::swap(kept_, other.kept_);
   }
 
   std::byte* scratch_ = nullptr;
@@ -157,6 +199,7 @@ class context {
   int workers_ = 1;
   ogive::team team_{};
   bool flush_ = true;
+  const kept* kept_ = nullptr;
 };
 
 /// The context a verb uses when none is given: serial, one per thread.

@@ -7,11 +7,12 @@ namespace ogive {
 
 /// Which of the equal forms of an operator runs.
 enum class form {
-  automatic,  ///< chosen from shape, type, instruction set and whether a state is given
-  left,       ///< (QKᵀ)V: O(n²d), no state
-  right,      ///< Q(KᵀV): O(nd²), non-causal operators
-  recurrent,  ///< token by token through the state
-  chunked,    ///< matrix products over chunks, the state between them
+  automatic,    ///< chosen from shape, type, instruction set and whether a state is given
+  left,         ///< (QKᵀ)V: O(n²d), no state
+  right,        ///< Q(KᵀV): O(nd²), non-causal operators
+  recurrent,    ///< token by token through the state
+  chunked,      ///< matrix products over chunks, the state between them
+  convolution,  ///< with the kernel of a time-invariant operator, by fast Fourier transforms
 };
 
 /// How to compute, never what: no option changes a result beyond rounding.

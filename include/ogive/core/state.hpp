@@ -64,6 +64,26 @@ struct diagonal_state {
   view<const std::int32_t, 1> final_slots{};
 };
 
+/// The inputs that a causal convolution reaches back to, pools [slots, D, Lk − 1], the newest last.
+template <storage S>
+struct history_state {
+  using storage_type = S;
+  view<const S, 3> initial{};
+  view<S, 3> final{};
+  view<const std::int32_t, 1> initial_slots{};
+  view<const std::int32_t, 1> final_slots{};
+};
+
+/// A state h that all channels share, pools [slots, N]; S may be complex.
+template <class S>
+struct vector_state {
+  using storage_type = S;
+  view<const S, 2> initial{};
+  view<S, 2> final{};
+  view<const std::int32_t, 1> initial_slots{};
+  view<const std::int32_t, 1> final_slots{};
+};
+
 /// For `backward`: the cotangent of the final state, read, and the gradient of the initial one, written, each with one
 /// entry per sequence, [sequences, H, K, V]. Either may be absent: zero; not wanted.
 template <storage S>
@@ -86,6 +106,14 @@ struct linear_attention_state_gradient {
 /// The same of the diagonal engine, [sequences, D, N].
 template <class S>
 struct diagonal_state_gradient {
+  using storage_type = S;
+  view<const S, 3> final{};
+  view<S, 3> initial{};
+};
+
+/// The same of a history, [sequences, D, Lk − 1].
+template <storage S>
+struct history_state_gradient {
   using storage_type = S;
   view<const S, 3> final{};
   view<S, 3> initial{};

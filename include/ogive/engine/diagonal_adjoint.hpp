@@ -8,101 +8,11 @@
 #pragma once
 
 #include <ogive/engine/diagonal_sweep.hpp>
+#include <ogive/engine/mode_vector.hpp>
 
 namespace ogive {
 inline namespace OGIVE_ABI {
 namespace detail {
-
-/// Vectors of numbers of modes, real or complex, with the same words for both.
-template <class Acc, class Arch = simd::default_arch>
-struct complex_vector {
-  simd::batch<Acc, Arch> re, im;
-};
-template <bool Complex, class Acc, class Arch = simd::default_arch>
-using mode_vector = std::conditional_t<Complex, complex_vector<Acc, Arch>, simd::batch<Acc, Arch>>;
-
-template <bool Complex, class Arch = simd::default_arch, class Acc>
-OGIVE_INLINE mode_vector<Complex, Acc, Arch> load_mode(const Acc* p) noexcept {
-  if constexpr (Complex) {
-    return {simd::load<Arch>(p), simd::load<Arch>(p + simd::width<Acc, Arch>)};
-  } else {
-    return simd::load<Arch>(p);
-  }
-}
-template <class Acc, class Arch>
-OGIVE_INLINE void store_mode(Acc* p, const simd::batch<Acc, Arch>& x) noexcept {
-  simd::store(p, x);
-}
-template <class Acc, class Arch>
-OGIVE_INLINE void store_mode(Acc* p, const complex_vector<Acc, Arch>& x) noexcept {
-  simd::store(p, x.re);
-  simd::store(p + simd::width<Acc, Arch>, x.im);
-}
-
-/// x y + z; the conjugate; s x for real s; x y; x + y; one of two; Re (x conj(y)) + z.
-template <class Acc, class Arch>
-OGIVE_INLINE auto mode_fma(const simd::batch<Acc, Arch>& x, const simd::batch<Acc, Arch>& y,
-                           const simd::batch<Acc, Arch>& z) noexcept {
-  return simd::fma(x, y, z);
-}
-template <class Acc, class Arch>
-OGIVE_INLINE auto mode_fma(const complex_vector<Acc, Arch>& x, const complex_vector<Acc, Arch>& y,
-                           const complex_vector<Acc, Arch>& z) noexcept {
-  return complex_vector<Acc, Arch>{simd::fma(x.re, y.re, simd::fnma(x.im, y.im, z.re)),
-                                   simd::fma(x.re, y.im, simd::fma(x.im, y.re, z.im))};
-}
-template <class Acc, class Arch>
-OGIVE_INLINE auto conjugate(const simd::batch<Acc, Arch>& x) noexcept {
-  return x;
-}
-template <class Acc, class Arch>
-OGIVE_INLINE auto conjugate(const complex_vector<Acc, Arch>& x) noexcept {
-  return complex_vector<Acc, Arch>{x.re, -x.im};
-}
-template <class Acc, class Arch>
-OGIVE_INLINE auto scaled(const simd::batch<Acc, Arch>& x, const simd::batch<Acc, Arch>& s) noexcept {
-  return x * s;
-}
-template <class Acc, class Arch>
-OGIVE_INLINE auto scaled(const complex_vector<Acc, Arch>& x, const simd::batch<Acc, Arch>& s) noexcept {
-  return complex_vector<Acc, Arch>{x.re * s, x.im * s};
-}
-template <class Acc, class Arch>
-OGIVE_INLINE auto times(const simd::batch<Acc, Arch>& x, const simd::batch<Acc, Arch>& y) noexcept {
-  return x * y;
-}
-template <class Acc, class Arch>
-OGIVE_INLINE auto times(const complex_vector<Acc, Arch>& x, const complex_vector<Acc, Arch>& y) noexcept {
-  return complex_vector<Acc, Arch>{simd::fnma(x.im, y.im, x.re * y.re), simd::fma(x.re, y.im, x.im * y.re)};
-}
-template <class Acc, class Arch>
-OGIVE_INLINE auto mode_sum(const simd::batch<Acc, Arch>& x, const simd::batch<Acc, Arch>& y) noexcept {
-  return x + y;
-}
-template <class Acc, class Arch>
-OGIVE_INLINE auto mode_sum(const complex_vector<Acc, Arch>& x, const complex_vector<Acc, Arch>& y) noexcept {
-  return complex_vector<Acc, Arch>{x.re + y.re, x.im + y.im};
-}
-template <class Acc, class Arch>
-OGIVE_INLINE auto mode_select(const simd::batch_mask<Acc, Arch>& mask, const simd::batch<Acc, Arch>& x,
-                              const simd::batch<Acc, Arch>& y) noexcept {
-  return simd::select(mask, x, y);
-}
-template <class Acc, class Arch>
-OGIVE_INLINE auto mode_select(const simd::batch_mask<Acc, Arch>& mask, const complex_vector<Acc, Arch>& x,
-                              const complex_vector<Acc, Arch>& y) noexcept {
-  return complex_vector<Acc, Arch>{simd::select(mask, x.re, y.re), simd::select(mask, x.im, y.im)};
-}
-template <class Acc, class Arch>
-OGIVE_INLINE auto inner(const simd::batch<Acc, Arch>& x, const simd::batch<Acc, Arch>& y,
-                        const simd::batch<Acc, Arch>& z) noexcept {
-  return simd::fma(x, y, z);
-}
-template <class Acc, class Arch>
-OGIVE_INLINE auto inner(const complex_vector<Acc, Arch>& x, const complex_vector<Acc, Arch>& y,
-                        const simd::batch<Acc, Arch>& z) noexcept {
-  return simd::fma(x.re, y.re, simd::fma(x.im, y.im, z));
-}
 
 /// What a rate has to say to its step: 0 where it is infinite, since no step changes what it does.
 template <class Acc, class Arch>

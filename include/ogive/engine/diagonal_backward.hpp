@@ -338,9 +338,11 @@ struct diagonal_backward_binding {
         },
         [](const void* bound, int which, index_t batch, index_t token, index_t count, index_t group, index_t groups,
            Acc* panel, index_t row) noexcept {
-          const auto* my = static_cast<const self*>(bound);
-          drain_shared(which == 0 ? my->d->B : my->d->C, batch, token, count, group, groups, panel, row,
-                       my->accumulate);
+          if constexpr (has_shared_operands<Op>) {
+            const auto* my = static_cast<const self*>(bound);
+            drain_shared(which == 0 ? my->d->B : my->d->C, batch, token, count, group, groups, panel, row,
+                         my->accumulate);
+          }
         }};
   }
 
@@ -407,14 +409,20 @@ diagonal_backward_problem<Acc> describe_backward(const diagonal_binding<Op>& bou
   diagonal_backward_problem<Acc> q{};
   q.forward = describe_diagonal<Acc>(bound, st, false);
   q.forward.final = {};
-  const index_t runs[2] = {std::max<index_t>(1, op.group_size(op.B)), std::max<index_t>(1, op.group_size(op.C))};
-  q.forward.plan = backward_plan<Acc>(q.forward.plan, q.forward.n, runs);
   q.hooks = back.template hooks<Acc>();
-  q.shared[0] = shared_sum(d.B, runs[0], q.forward.n, q.forward.plan);
-  q.shared[1] = shared_sum(d.C, runs[1], q.forward.n, q.forward.plan);
-  if (d.A.present()) {
-    q.d_A = diagonal_pool<Acc>::of(
-        view<typename Op::number, 3>(d.A.data(), {1, d.A.extent(0), d.A.extent(1)}, {0, d.A.stride(0), d.A.stride(1)}));
+  index_t runs[2] = {1, 1};
+  if constexpr (has_shared_operands<Op>) {
+    runs[0] = std::max<index_t>(1, op.group_size(op.B));
+    runs[1] = std::max<index_t>(1, op.group_size(op.C));
+  }
+  q.forward.plan = backward_plan<Acc>(q.forward.plan, q.forward.n, runs);
+  if constexpr (has_shared_operands<Op>) {
+    q.shared[0] = shared_sum(d.B, runs[0], q.forward.n, q.forward.plan);
+    q.shared[1] = shared_sum(d.C, runs[1], q.forward.n, q.forward.plan);
+    if (d.A.present()) {
+      q.d_A = diagonal_pool<Acc>::of(view<typename Op::number, 3>(d.A.data(), {1, d.A.extent(0), d.A.extent(1)},
+                                                                  {0, d.A.stride(0), d.A.stride(1)}));
+    }
   }
   q.d_final = diagonal_pool<Acc>::of(d_st.final);
   q.d_initial = diagonal_pool<Acc>::of(d_st.initial);
@@ -481,21 +489,28 @@ std::size_t diagonal_backward_bytes(const Op& op) noexcept {
     const typename Op::default_state st{};
     return backward_scratch_of(describe_backward<Acc>(bound, back, st, typename Op::default_state_gradient{}));
   };
-  const auto like = [](const auto& x, bool over_batch, bool over_time) noexcept {
-    using X = typename std::remove_cvref_t<decltype(x)>::value_type;
-    shape<4> strides = core::row_major(x.extents());
-    if (over_batch && x.stride(0) == 0) strides[0] = 0;
-    if (over_time && x.stride(1) == 0) strides[1] = 0;
-    return view<X, 4>(nullptr, x.extents(), strides);
+  const auto most_of = [&](const gradient<Op>& d) noexcept {
+    return std::max(of_gradient(accum_t<typename Op::scalar>{}, d), of_gradient(double{}, d));
   };
-  std::size_t most = 0;
-  for (unsigned over = 0; over < 16; ++over) {
-    gradient<Op> d{};
-    d.B = like(op.B, (over & 1U) != 0, (over & 2U) != 0);
-    d.C = like(op.C, (over & 4U) != 0, (over & 8U) != 0);
-    most = std::max({most, of_gradient(accum_t<typename Op::scalar>{}, d), of_gradient(double{}, d)});
+  if constexpr (has_shared_operands<Op>) {
+    const auto like = [](const auto& x, bool over_batch, bool over_time) noexcept {
+      using X = typename std::remove_cvref_t<decltype(x)>::value_type;
+      shape<4> strides = core::row_major(x.extents());
+      if (over_batch && x.stride(0) == 0) strides[0] = 0;
+      if (over_time && x.stride(1) == 0) strides[1] = 0;
+      return view<X, 4>(nullptr, x.extents(), strides);
+    };
+    std::size_t most = 0;
+    for (unsigned over = 0; over < 16; ++over) {
+      gradient<Op> d{};
+      d.B = like(op.B, (over & 1U) != 0, (over & 2U) != 0);
+      d.C = like(op.C, (over & 4U) != 0, (over & 8U) != 0);
+      most = std::max(most, most_of(d));
+    }
+    return most;
+  } else {
+    return most_of({});
   }
-  return most;
 }
 
 template <class Op, class State, class StateGradient>

@@ -52,6 +52,16 @@ struct diagonal_tile {
   index_t channels = 0;
 };
 
+namespace detail {
+
+/// The part of a tensor [B, L, D] that the first `count` tokens of a tile cover.
+template <class X>
+view<X, 2> tile_of(const view<X, 3>& x, const diagonal_tile& at, index_t count) noexcept {
+  return {x.pointer(at.batch, at.token, at.channel), {count, at.channels}, {x.stride(1), x.stride(2)}};
+}
+
+}  // namespace detail
+
 /// The panels of a task. Rows are `row` channels wide; `planes` is 2 where numbers are complex, real parts first. What
 /// a hook leaves in c or `own` stays for the later tiles of its task, which are no longer than the first.
 template <class Acc>
@@ -110,10 +120,10 @@ struct diagonal_hooks {
 /// - `shared_run()`: from every multiple of it on so many channels share B and C, 0 where operands are not factored;
 /// - the members `load(at, panels)` (δ and x, and B and C where factored), `expand(at, panels)` (a, b, c),
 ///   `store(at, panels, y)`, for both accumulators, and `ahead(at, y)`.
-/// One with gradients has the types `gradient`, which mirrors its fields and has A, B and C among them, and
-/// `default_state_gradient`, and
+/// One with gradients has the types `gradient`, which mirrors its fields, and `default_state_gradient`, and
 /// - `check_gradients(checker&, d)`, and `for_gradients(d, f)` that calls f(name, gradient) for all of them;
-/// - `group_size(B or C)`: neighbouring channels that share it; `gradient_reads_output(d)`: whether y is needed;
+/// - where A, B and C are among its fields, `group_size(B or C)`: neighbouring channels that share it;
+/// - `gradient_reads_output(d)`: whether y is needed;
 /// - the adjoints of the hooks: `cotangent(at, panels, adjoints, d_y)` before a tile, `contract(at, panels, adjoints)`
 ///   of `expand`, `store_gradients(at, panels, adjoints, d_y, d, accumulate)` of `load` and `store`, and, when all
 ///   tokens are done, `finish_gradients(at, panels, adjoints, d, accumulate)`.
@@ -125,6 +135,16 @@ concept diagonal_operator = requires(const Op& op) {
   { op.extents() } -> std::same_as<diagonal_extents>;
   { op.shared_run() } -> std::same_as<index_t>;
 };
+
+namespace detail {
+
+/// Operators that have the engine's own operands as fields, whose gradients the engine then sums.
+template <class Op>
+concept has_shared_operands = requires(const Op& op) {
+  op.A, op.B, op.C;
+};
+
+}  // namespace detail
 
 }  // namespace OGIVE_ABI
 }  // namespace ogive

@@ -166,6 +166,30 @@ struct quotient {
     return {Acc(1) / qz};
   }
 
+  /// Puts the factors of rows in place of their qz, if all of them are factors other than 0; else leaves qz alone.
+  bool factors(index_t rows, Acc* qz) const noexcept {
+    using vector = simd::batch<Acc>;
+    constexpr index_t W = simd::width<Acc>;
+    constexpr Acc least = std::numeric_limits<Acc>::min();
+    if (scale == Acc(0)) return false;
+    if (!normalise) {
+      for (index_t r = 0; r < rows; ++r) qz[r] = scale;
+      return true;
+    }
+    const vector one(Acc(1)), more(at == eps_placement::sum          ? eps
+                                   : at == eps_placement::scaled_sum ? eps / scale
+                                                                     : Acc(0));
+    const auto denominator = [&](index_t r) noexcept {
+      return simd::load_as<Acc, simd::default_arch>(qz + r, std::min(W, rows - r)) + more;
+    };
+    for (index_t r = 0; r < rows; r += W) {
+      const vector size = simd::select(simd::first_n<Acc>(rows - r), simd::abs(denominator(r)), one);
+      if (simd::any((size < vector(least)) | (size > vector(Acc(1) / least)))) return false;
+    }
+    for (index_t r = 0; r < rows; r += W) simd::store_as(qz + r, one / denominator(r), std::min(W, rows - r));
+    return true;
+  }
+
   /// Rows of o from rows of φ(q)·S; qz is null where `normalise` is off.
   template <class T>
   void store(const view<T, 4>& o, const tokens& at_rows, const Acc* panel, index_t stride,

@@ -1,8 +1,9 @@
 // L5: the backward of the matrix engine, one for every operator: a reverse sweep over chunks.
 //
-// The states before each chunk are kept from a first sweep, O(L/C · K·V); inside a chunk everything is computed again.
-// With S₀ the state before a chunk, dS the cotangent of the one after it, Γ, Λ_i, E_j the decays of the whole chunk, up
-// to a token and after it, A_ij those between two, and Λ, A reading as the policies say (q̃ = Λ q, k̂ = E k):
+// The states before each chunk are kept from a first sweep, O(L/C · K·V), and with them what removals recalled, O(L ·
+// V), which costs a product with the state and a substitution; everything else inside a chunk is computed again. With
+// S₀ the state before a chunk, dS the cotangent of the one after it, Γ, Λ_i, E_j the decays of the whole chunk, up to a
+// token and after it, A_ij those between two, and Λ, A reading as the policies say (q̃ = Λ q, k̂ = E k):
 //
 //   O = q̃ S₀ + P U               dU = Pᵀ dO + k̂ dS          dP = dO Uᵀ          P_ij = A_ij q_i·k_j
 //   S = Γ S₀ + k̂ᵀ U              dq̃ = dO S₀ᵀ,  dk̂ = U dSᵀ,  dS₀ = Γ dS + q̃ᵀ dO
@@ -63,8 +64,8 @@ struct matrix_backward_scratch {
   Acc* d_denominator;
   Acc* d_v;
   Acc* d_w;
-  Acc* recalled;  // β ⊙ y
-  Acc* compared;  // V − R
+  Acc* recalled;   // β ⊙ y
+  Acc* corrected;  // V − R of the delta rule, or W, of all chunks and heads
   Acc* scaled;
   Acc* weights;
   Acc* removal;     // X
@@ -105,7 +106,7 @@ struct matrix_backward_scratch {
     s.d_v = memory.take<Acc>(values);
     s.d_w = memory.take<Acc>(low_rank ? values : 0);
     s.recalled = memory.take<Acc>(writes == write::delta ? values : 0);
-    s.compared = memory.take<Acc>(writes == write::delta ? values : 0);
+    s.corrected = memory.take<Acc>(removes ? std::max<index_t>(p.chunks, 1) * heads * values : 0);
     s.scaled = memory.take<Acc>(decays == decay::scalar ? values : 0);
     s.weights = memory.take<Acc>(decays == decay::scalar ? score : 0);
     s.removal = memory.take<Acc>(decays == decay::scalar && removes ? score : 0);
@@ -223,6 +224,9 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
   Acc* state(index_t chunk, index_t n) const noexcept {
     return b_.states + (chunk * heads_ + n) * p_.n.key_dim * plan_.state_rows;
   }
+  Acc* corrected(index_t chunk, index_t n) const noexcept {
+    return b_.corrected + (chunk * heads_ + n) * tile_rows<Acc>(plan_.chunk) * plan_.v_stride;
+  }
   Acc* z(index_t chunk, index_t n) const noexcept {
     return b_.z + (p_.normalise ? (chunk * heads_ + n) * plan_.k_stride : 0);
   }
@@ -235,7 +239,7 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
   void sequence(index_t s) noexcept {
     sequence_ = s;
     span_ = this->span_of(s);
-    const index_t chunks = (span_.length + plan_.chunk - 1) / plan_.chunk;
+    chunks_ = (span_.length + plan_.chunk - 1) / plan_.chunk;
     for (index_t n = 0; n < heads_; ++n) {
       Acc* none = nullptr;
       Acc* normaliser = p_.normalise ? z(0, n) : none;
@@ -244,12 +248,12 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
       if (!given_ && p_.normalise) zero_rows(normaliser, 0, 1, plan_.k_stride);
       zero_rows(d_z(n), 0, 1, plan_.k_stride);
     }
-    for (index_t c = 0; c + 1 < chunks; ++c) advance(c);
+    for (index_t c = 0; c + 1 < chunks_; ++c) advance(c);
     for (index_t n = 0; n < heads_; ++n) {
       const state_hooks<Acc>& given = all_.cotangents;
       resting_ = !given.load(given.state, s, head(n), d_state(n), plan_.state_rows, d_z(n));
     }
-    for (index_t c = chunks; c-- > 0;) retreat(c);
+    for (index_t c = chunks_; c-- > 0;) retreat(c);
     for (index_t n = 0; n < heads_ && all_.cotangents.wanted(all_.cotangents.state, s); ++n) {
       if (resting_) zero_rows(d_state(n), plan_.state_rows, p_.n.key_dim, plan_.v_stride);
       all_.cotangents.save(all_.cotangents.state, s, head(n), d_state(n), plan_.state_rows, d_z(n));
@@ -300,8 +304,7 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
       } else {
         load_head(c, at);
       }
-      if constexpr (Write == write::delta) correct_values<Acc, Arch>(c, compare_values<Acc, Arch, Decay>(c));
-      if constexpr (Write == write::low_rank) recall_removals<Acc, Arch>(c);
+      correct(c, number, n);
       if constexpr (Write == write::additive) {
         if (p_.normalise) {
           std::copy_n(z(number, n), plan_.k_stride, z(number + 1, n));
@@ -411,9 +414,18 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     load_head(c, at);
     c.state = state(number, n);
     c.fresh = number == 0 && !given_;
+    const bool last = number + 1 == chunks_;
+    if (last) correct(c, number, n);
     const Acc* X = c.removal_scores;
-    if constexpr (Write == write::delta) X = compare(c);
-    if constexpr (Write == write::low_rank) recall_removals<Acc, Arch>(c);
+    if constexpr (Write == write::delta) {
+      compared_ = corrected(number, n);
+      if (!last) weigh(c, compared_);
+      if constexpr (Decay == decay::scalar) {
+        decay_scores<Acc, Arch>(count, X, c.decays.a, b_.removal, c.score_stride);
+        X = b_.removal;
+      }
+    }
+    if constexpr (Write == write::low_rank) c.w = corrected(number, n);
     read_cotangents(c, at, number, n);
 
     write_cotangents(c, n);
@@ -460,19 +472,35 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     }
   }
 
-  /// u in place of v, V − R kept beside it. Answers X.
-  const Acc* compare(chunk<Acc>& c) noexcept {
-    const Acc* X = compare_values<Acc, Arch, Decay>(c);
-    if constexpr (Decay == decay::scalar) {
-      std::copy_n(X, c.tokens * c.score_stride, b_.removal);
-      X = b_.removal;
+  /// What the chunk writes, where removals correct it: V − R is kept and U = β ⊙ (V − R) takes the place of v, or W is
+  /// kept and is c.w.
+  void correct(chunk<Acc>& c, index_t number, index_t n) noexcept {
+    if constexpr (Write == write::low_rank) {
+      c.w = corrected(number, n);
+      recall_removals<Acc, Arch>(c);
     }
-    std::copy_n(c.v, c.tokens * c.v_stride, b_.compared);
-    correct_values<Acc, Arch>(c, X == b_.removal ? c.solved : X);
-    linalg::gemm_strict_tril<Arch>(c.tokens, c.value_dim, panel<const Acc>{X, c.score_stride},
-                                   panel<const Acc>{c.v, c.v_stride}, panel<Acc>{b_.compared, c.v_stride},
-                                   linalg::subtract{});
-    return X;
+    if constexpr (Write == write::delta) {
+      Acc* rest = corrected(number, n);
+      const Acc* X = compare_values<Acc, Arch, Decay>(c);
+      if (c.beta_stride != 0) return substitute_per_value<Acc, Arch>(c, X, rest);
+      std::copy_n(c.v, c.tokens * c.v_stride, rest);
+      for (index_t i = 1; i < c.tokens; ++i) {
+        for (index_t j = 0; j < i; j += W) {
+          const index_t at = i * c.score_stride + j;
+          simd::store(c.solved + at, simd::load<Arch>(c.beta + j) * simd::load<Arch>(X + at));
+        }
+      }
+      linalg::solve_unit_lower<Arch>(c.tokens, c.value_dim, panel<const Acc>{c.solved, c.score_stride},
+                                     panel<Acc>{rest, c.v_stride});
+      weigh(c, rest);
+    }
+  }
+  /// U = β ⊙ (V − R).
+  void weigh(const chunk<Acc>& c, const Acc* rest) const noexcept {
+    change_rows(c.v, c.v_stride, c.tokens, c.value_dim, [&](index_t i, index_t at, auto) noexcept {
+      const vector beta = c.beta_stride == 0 ? vector(c.beta[i]) : simd::load<Arch>(c.beta + i * c.beta_stride + at);
+      return beta * simd::load<Arch>(rest + i * c.v_stride + at);
+    });
   }
 
   /// d_o of every query head, after what the operator's store does.
@@ -547,7 +575,7 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
         vector sum(Acc(0));
         for (index_t at = 0; at < c.value_dim; at += W) {
           const index_t row = i * c.v_stride + at;
-          const vector y = simd::load<Arch>(b_.d_v + row), R = simd::load<Arch>(b_.compared + row);
+          const vector y = simd::load<Arch>(b_.d_v + row), R = simd::load<Arch>(compared_ + row);
           sum = simd::fma(y, R, sum);
           if (c.beta_stride != 0) simd::store(b_.d_beta + row, y * R);
           simd::store(b_.d_v + row, vector(Acc(0)) - simd::load<Arch>(b_.recalled + row));
@@ -846,8 +874,10 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
   index_t sequence_ = 0;
   index_t first_ = 0;  // unit
   index_t units_ = 1;
-  index_t groups_ = 1;  // of a unit
-  index_t heads_ = 1;   // of the task
+  index_t groups_ = 1;             // of a unit
+  index_t heads_ = 1;              // of the task
+  index_t chunks_ = 0;             // of the sequence
+  const Acc* compared_ = nullptr;  // V − R of the chunk
   lines_ahead ahead_;
   bool single_ = false;   // no head shares q or k with another
   bool given_ = false;    // there is an initial state

@@ -113,8 +113,9 @@ struct chunk {
 };
 
 /// u of the delta rule in place of v, with β per value: the substitution row by row, since β then is no factor of A.
+/// What u is without its own β goes to `compared`, if that is given.
 template <class Acc, class Arch>
-OGIVE_NOINLINE void substitute_per_value(const chunk<Acc>& c, const Acc* A) noexcept {
+OGIVE_NOINLINE void substitute_per_value(const chunk<Acc>& c, const Acc* A, Acc* compared = nullptr) noexcept {
   constexpr index_t W = simd::width<Acc, Arch>;
   for (index_t i = 0; i < c.tokens; ++i) {
     for (index_t at = 0; at < c.value_dim; at += W) {
@@ -123,6 +124,7 @@ OGIVE_NOINLINE void substitute_per_value(const chunk<Acc>& c, const Acc* A) noex
       for (index_t j = 0; j < i; ++j) {
         sum = simd::fnma(simd::batch<Acc, Arch>(A[i * c.score_stride + j]), simd::load<Arch>(c.v + j * c.v_stride + at), sum);
       }
+      if (compared != nullptr) simd::store(compared + i * c.v_stride + at, sum);
       simd::store(u, simd::load<Arch>(c.beta + i * c.beta_stride + at) * sum);
     }
   }

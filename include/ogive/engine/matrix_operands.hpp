@@ -114,7 +114,8 @@ struct matrix_operands {
     };
     if (which == operand::query) add(q);
     if (which == operand::value) add(v), add(gates);
-    if (which == operand::key) add(k), add(a), add(b), add(b_times);
+    if (which == operand::key) add(k), add(a), add(b_times);
+    if (which == operand::key && b.data() != a.data()) add(b);
   }
   bool beta_per_value() const noexcept { return beta.extent(3) > 1; }
 
@@ -177,9 +178,10 @@ struct matrix_operands {
     const index_t K = q.extent(3);
     if (b_times.present()) {
       constexpr index_t W = simd::width<Acc>;
+      const T* first = b_times.pointer(at.batch, at.token, at.head, 0);
       const bool rows = b_times.stride(3) == 1;
       detail::change_rows(b_panel, stride, at.live, K, [&](index_t i, index_t j, auto x) noexcept {
-        const T* factor = b_times.pointer(at.batch, at.token + i, at.head, j);
+        const T* factor = first + i * b_times.stride(1) + j * b_times.stride(3);
         if (rows && j + W <= K) return x * simd::load_as<Acc, simd::default_arch>(factor);
         return x * simd::load_strided<Acc, simd::default_arch>(factor, b_times.stride(3), K - j);
       });

@@ -35,6 +35,33 @@ struct product_state_hooks {
                index_t stride, const Acc* z) noexcept = nullptr;
 };
 
+/// Rows of an output, and whether they go past the caches.
+template <class Acc>
+struct rows_written {
+  linalg::panel<Acc> rows{};
+  bool past = false;
+};
+
+/// C = r_i Σ, written as the rows of an output are.
+template <class Acc>
+struct scale_rows_written {
+  const Acc* r;
+  bool past;
+  static constexpr bool reads = false;
+  template <class V>
+  OGIVE_INLINE V operator()(index_t i, index_t, V sum, V) const noexcept {
+    return V(r[i]) * sum;
+  }
+  template <class V>
+  OGIVE_INLINE void put(Acc* p, const V& x) const noexcept {
+    if (past) {
+      simd::stream(p, x);
+    } else {
+      simd::store(p, x);
+    }
+  }
+};
+
 /// How rows of φ(q), φ(k) and v come, and rows of o go. Panels are rows of `stride` elements, one per token. A load
 /// fills `at.count` rows up to their padded width, zeros where a token is padding or masked; loads of q and k may work
 /// in `room`. v and o move by blocks of columns. `denominator` holds φ(q)·(z + bias) per token, null if not normalised.
@@ -47,6 +74,12 @@ struct product_hooks {
                  index_t stride) noexcept = nullptr;
   void (*store)(const void* op, const tokens& at, index_t column, index_t columns, const Acc* o, index_t stride,
                 const Acc* denominator) noexcept = nullptr;
+  /// Rows of φ(q) where they lie, if they can be used so: whole vectors, in the accumulation type. Null otherwise.
+  linalg::panel<const Acc> (*q_as_is)(const void* op, const tokens& at) noexcept = nullptr;
+  /// Where rows of o may be written at once, each its sum times a factor, which takes the place of the denominator.
+  /// Null where `store` is needed.
+  rows_written<Acc> (*o_as_is)(const void* op, const tokens& at, index_t column, index_t columns,
+                               Acc* denominator) noexcept = nullptr;
   /// Where the live rows that a load or store will touch lie.
   rows_ahead (*q_rows)(const void* op, const tokens& at) noexcept = nullptr;
   rows_ahead (*k_rows)(const void* op, const tokens& at) noexcept = nullptr;
@@ -56,8 +89,8 @@ struct product_hooks {
 
 /// A finish that asks for lines of two lists of rows as it lets go of vectors: one of each list with every vector, or
 /// by turns where that is enough. Requests in excess of what is needed would fill the line buffers and stall the
-/// product. (Asking between the k of a product instead, for an even pace, costs more than the bursts: 49 to 43 % of peak
-/// at d = 64.)
+/// product. (Asking between the k of a product instead, for an even pace, costs more than the bursts: 49 to 43 % of
+/// peak at d = 64.)
 template <class Finish>
 struct asking_for {
   Finish finish;
@@ -72,6 +105,11 @@ struct asking_for {
     if (!turns) lists[1 - turn].ask();
     return finish(i, j, sum, c);
   }
+  template <class P, class V>
+  OGIVE_INLINE void put(P* p, const V& x) const noexcept requires requires {
+    finish.put(p, x);
+  }
+  { finish.put(p, x); }
 };
 
 /// One call. Sequences are the rows of the batch, or, with `offsets`, the pieces of one packed row (queries and keys
@@ -532,6 +570,7 @@ class right_task {
 
  private:
   using panel = linalg::panel<Acc>;
+  using panel_const = linalg::panel<const Acc>;
 
   struct panels {
     Acc *rows, *values, *states, *z, *start, *z_start, *denominator, *room;
@@ -626,14 +665,13 @@ class right_task {
   void read() const noexcept {
     const index_t readers = plan_.members * p_.readers();
     const auto output = [&](index_t r) { return p_.reader(first_head_ + r / p_.readers(), r % p_.readers()); };
+    panel_const q{};
     for (index_t i = 0; i < sequence_.queries; i += right_plan::tokens) {
       const index_t count = std::min(right_plan::tokens, sequence_.queries - i);
       for (index_t r = 0; r < readers; ++r) {
         const index_t m = r / p_.readers();
         const index_t head = p_.query_head(output(r));
-        if (r == 0 || head != p_.query_head(output(r - 1))) {
-          p_.hooks.load_q(p_.hooks.op, sequence_.queries_at(i, count, head), m_.rows, k_stride_, m_.room);
-        }
+        if (r == 0 || head != p_.query_head(output(r - 1))) q = queries(sequence_.queries_at(i, count, head));
         const bool turn = r + 1 < readers;
         const index_t next = p_.query_head(output(turn ? r + 1 : 0));
         const index_t from = turn ? i : i + count;
@@ -642,13 +680,26 @@ class right_task {
             p_.hooks.q_rows(p_.hooks.op,
                             sequence_.queries_at(from, std::min(right_plan::tokens, sequence_.queries - from), next)),
             p_.hooks.o_rows(p_.hooks.op, rows, column_, columns_)};
-        linalg::gemm_ab<Arch>(count, values(), p_.key_dim, {m_.rows, k_stride_}, state(m),
-                              panel{m_.values, plan_.stride}, asking_for<linalg::overwrite>{{}, ahead});
-        if (p_.normalise) dot_rows<Acc, Arch>(count, keys(), m_.rows, k_stride_, z(m), p_.bias, m_.denominator);
-        p_.hooks.store(p_.hooks.op, rows, column_, columns_, m_.values, plan_.stride,
-                       p_.normalise ? m_.denominator : nullptr);
+        if (p_.normalise) dot_rows<Acc, Arch>(count, keys(), q.data, q.stride, z(m), p_.bias, m_.denominator);
+        const rows_written<Acc> o = p_.hooks.o_as_is(p_.hooks.op, rows, column_, columns_, m_.denominator);
+        if (o.rows.data != nullptr) {
+          linalg::gemm_ab<Arch>(count, columns_, p_.key_dim, q, state(m), o.rows,
+                                asking_for<scale_rows_written<Acc>>{{m_.denominator, o.past}, ahead});
+        } else {
+          linalg::gemm_ab<Arch>(count, values(), p_.key_dim, q, state(m), panel{m_.values, plan_.stride},
+                                asking_for<linalg::overwrite>{{}, ahead});
+          p_.hooks.store(p_.hooks.op, rows, column_, columns_, m_.values, plan_.stride,
+                         p_.normalise ? m_.denominator : nullptr);
+        }
       }
     }
+  }
+
+  panel_const queries(const tokens& at) const noexcept {
+    const panel_const there = p_.hooks.q_as_is(p_.hooks.op, at);
+    if (there.data != nullptr) return there;
+    p_.hooks.load_q(p_.hooks.op, at, m_.rows, k_stride_, m_.room);
+    return {m_.rows, k_stride_};
   }
 
   const problem& p_;

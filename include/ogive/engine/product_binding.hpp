@@ -21,9 +21,7 @@ struct product_binding {
   const view<T, 4>& o;
 
   index_t key_dim() const noexcept { return features(op.map, op.k.extent(3)); }
-  quotient<Acc> divide() const noexcept {
-    return quotient<Acc>::of(op, key_dim());
-  }
+  quotient<Acc> divide() const noexcept { return quotient<Acc>::of(op, key_dim()); }
 
   product_problem<Acc> problem() const noexcept {
     product_problem<Acc> p{};
@@ -36,7 +34,7 @@ struct product_binding {
     p.key_dim = key_dim();
     p.value_dim = op.v.extent(3);
     p.input_dim = room_dim(op.map, op.k.extent(3));
-    p.hooks = {this, load_q, load_k, load_v, store, q_rows, k_rows, v_rows, o_rows};
+    p.hooks = {this, load_q, load_k, load_v, store, q_as_is, o_as_is, q_rows, k_rows, v_rows, o_rows};
     p.states.state = this;
     if (state.initial.present()) p.states.load = load_state;
     if (state.final.present()) p.states.save = save_state;
@@ -73,6 +71,23 @@ struct product_binding {
   static void store(const void* bound, const tokens& at, index_t column, index_t columns, const Acc* rows,
                     index_t stride, const Acc* denominator) noexcept {
     self(bound).divide().store(self(bound).o.slice(3, column, columns), at, rows, stride, denominator);
+  }
+  static linalg::panel<const Acc> q_as_is(const void* bound, const tokens& at) noexcept {
+    const view<const T, 4>& q = self(bound).op.q;
+    if constexpr (std::is_same_v<T, Acc> && std::is_same_v<decltype(op.map), maps::identity>) {
+      if (q.stride(3) == 1 && q.extent(3) % simd::width<Acc> == 0) return {rows_of(q, at, 0).data(), q.stride(1)};
+    }
+    return {};
+  }
+  static rows_written<Acc> o_as_is(const void* bound, const tokens& at, index_t column, index_t columns,
+                                   Acc* denominator) noexcept {
+    if constexpr (std::is_same_v<T, Acc>) {
+      const view<T, 4> o = self(bound).o.slice(3, column, columns);
+      if (o.stride(3) == 1 && self(bound).divide().factors(at.count, denominator)) {
+        return {{rows_of(o, at, 0).data(), o.stride(1)}, past_caches<Acc>(o)};
+      }
+    }
+    return {};
   }
   static rows_ahead q_rows(const void* bound, const tokens& at) noexcept {
     return rows_of(self(bound).op.q, at, at.count);

@@ -9,16 +9,23 @@ namespace ogive {
 inline namespace OGIVE_ABI {
 namespace detail {
 
-/// Runs body(task, arena) for all tasks, with subnormal numbers flushed where the context says so. The context has
+/// Runs body(task, arena) or body(task, arena, worker) for all tasks, with subnormal numbers flushed where the context says so. The context has
 /// room. The body must be a call that is not inlined.
 template <class Body>
 void run_tasks(context& ctx, index_t count, std::size_t bytes, const Body& body) noexcept {
-  ctx.run(count, bytes, [&](index_t task, arena memory) noexcept {
-    if (ctx.flush()) {
-      const flush_subnormals flushed;
-      body(task, memory);
+  const auto call = [&](index_t task, arena memory, int worker) noexcept {
+    if constexpr (std::is_invocable_v<const Body&, index_t, arena, int>) {
+      body(task, memory, worker);
     } else {
       body(task, memory);
+    }
+  };
+  ctx.run(count, bytes, [&](index_t task, arena memory, int worker) noexcept {
+    if (ctx.flush()) {
+      const flush_subnormals flushed;
+      call(task, memory, worker);
+    } else {
+      call(task, memory, worker);
     }
     simd::stream_fence();
   });

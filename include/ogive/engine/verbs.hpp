@@ -2,12 +2,13 @@
 //
 // An engine tells how its operators take part by specialising engine_of for them; its type has
 //   output<Op>                          the view that is written
-//   has_steps, has_chunks               which verbs exist besides check and forward
+//   has_steps, has_chunks               which verbs exist besides check and forward; has_convolution, if there, too
 //   own<Op>(given)                      what the caller gave as the state, as the operator's own state struct
 //   check(op, st, o, how)               whether the arguments fit; noexcept
 //   bytes(op, how)                      scratch of one worker, for any verb and any storage of the state, for as many
 //                                       tokens or fewer; noexcept
 //   run<Verb>(op, st, o, how, ctx)      everything after the door
+//   make_tables(op, how, ctx)           where it has tables: puts what its verbs want into the context's cache
 // and where it has gradients, for operators with the types `gradient` and `default_state_gradient`,
 //   check_backward(op, st, d_o, d_st, d, how), backward_bytes(op, how), backward(op, st, d_o, d_st, d, how, ctx)
 #pragma once
@@ -28,7 +29,7 @@ using engine_for = typename engine_of<std::remove_const_t<Op>>::type;
 
 namespace detail {
 
-enum class verb { step, recurrent, chunked, forward };
+enum class verb { step, recurrent, chunked, convolution, forward };
 
 template <class Op>
 concept has_engine = requires {
@@ -38,6 +39,10 @@ template <class Op>
 concept has_steps = has_engine<Op> && engine_for<Op>::has_steps;
 template <class Op>
 concept has_chunks = has_engine<Op> && engine_for<Op>::has_chunks;
+template <class Op>
+concept has_convolution = has_engine<Op> && requires {
+  requires engine_for<Op>::has_convolution;
+};
 
 /// The verb for callers that have checked.
 template <verb Verb, class Op, class State, class Output>
@@ -122,6 +127,13 @@ std::size_t scratch_bytes(const Op& op, const options& how = {}, int workers = 1
   return engine_for<Op>::bytes(op, how) * static_cast<std::size_t>(std::max(workers, 1));
 }
 
+/// Makes room and, where an operator wants them, tables, so that no verb with these arguments allocates later.
+template <detail::has_engine Op>
+void reserve(const Op& op, const options& how, context& ctx) {
+  ctx.reserve(scratch_bytes(op, how, ctx.workers()));
+  if constexpr (requires { engine_for<Op>::make_tables(op, how, ctx); }) engine_for<Op>::make_tables(op, how, ctx);
+}
+
 /// One or a few tokens, the state swept where it lies: in place, or from slot to slot. An absent o advances the state.
 template <detail::has_steps Op, class State = typename Op::default_state>
 void step(prechecked_t, const Op& op, State&& st, const output_of<Op>& o, const options& how = {},
@@ -155,6 +167,19 @@ template <detail::has_chunks Op, class State = typename Op::default_state>
 void chunked(const Op& op, State&& st, const output_of<Op>& o, const options& how = {},
              context& ctx = default_context()) {
   detail::check_and_run<detail::verb::chunked>(op, st, o, how, ctx);
+}
+
+/// Time-invariant operators: with their kernel, by fast Fourier transforms over the whole sequence or blocks of it. The
+/// error of an output is relative to the largest terms of its sequence, and a NaN reaches all of these.
+template <detail::has_convolution Op, class State = typename Op::default_state>
+void convolution(prechecked_t, const Op& op, State&& st, const output_of<Op>& o, const options& how = {},
+                 context& ctx = default_context()) noexcept {
+  detail::run_checked<detail::verb::convolution>(op, st, o, how, ctx);
+}
+template <detail::has_convolution Op, class State = typename Op::default_state>
+void convolution(const Op& op, State&& st, const output_of<Op>& o, const options& how = {},
+                 context& ctx = default_context()) {
+  detail::check_and_run<detail::verb::convolution>(op, st, o, how, ctx);
 }
 
 /// The form that suits shape, type, instruction set and whether a state is given; `how.form` forces one.

@@ -23,7 +23,8 @@ struct panel {
 };
 
 /// What becomes of a finished sum: C_ij ← f(i, j, Σ_k, C_ij), a vector of columns j, j + 1, … at a time. C is read only
-/// where `reads` says so; otherwise it may hold anything. A type of this form may be given in place of these.
+/// where `reads` says so; otherwise it may hold anything. A type of this form may be given in place of these; one with
+/// a member `put(p, x)` stores whole vectors itself.
 struct overwrite {  // C = Σ
   static constexpr bool reads = false;
   template <class V>
@@ -265,14 +266,14 @@ class tile {
   }
   template <bool Strict, class A, std::size_t... J>
   OGIVE_INLINE void turned_triangle(const A& a, panel<const T> b, std::index_sequence<J...>) noexcept {
-    ((load_row(b.row(static_cast<index_t>(J)), across{}),
-      this->template step<plus, 0, Strict ? J : J + 1>(a.from(0, static_cast<index_t>(J)), all{})),
+    ((load_row(b.row(static_cast<index_t>(J)), across{}), this->template step < plus, 0,
+      Strict ? J : J + 1 > (a.from(0, static_cast<index_t>(J)), all{})),
      ...);
   }
   template <bool Strict, class A, std::size_t... J>
   OGIVE_INLINE void triangle(const A& a, panel<const T> b, std::index_sequence<J...>) noexcept {
-    ((load_row(b.row(static_cast<index_t>(J)), across{}),
-      this->template step<plus, Strict ? J + 1 : J, R>(a.from(0, static_cast<index_t>(J)), all{})),
+    ((load_row(b.row(static_cast<index_t>(J)), across{}), this->template step < plus, Strict ? J + 1 : J,
+      R > (a.from(0, static_cast<index_t>(J)), all{})),
      ...);
   }
   template <class Sign, class A, std::size_t... J>
@@ -282,15 +283,20 @@ class tile {
   template <class Finish, std::size_t... I>
   OGIVE_INLINE void drain(index_t i, index_t j, panel<T> c, const Finish& finish,
                           std::index_sequence<I...>) const noexcept {
-    (put<I>(i + static_cast<index_t>(I / N), j, c, finish), ...);
+    (finish_vector<I>(i + static_cast<index_t>(I / N), j, c, finish), ...);
   }
   template <std::size_t I, class Finish>
-  OGIVE_INLINE void put(index_t i, index_t j, panel<T> c, const Finish& finish) const noexcept {
+  OGIVE_INLINE void finish_vector(index_t i, index_t j, panel<T> c, const Finish& finish) const noexcept {
     constexpr index_t right = static_cast<index_t>(I % N) * simd::width<T, Arch>;
     T* p = c.row(i) + j;
     vec before{};
     if constexpr (Finish::reads) before = cols_.template load<I % N>(p);
-    cols_.template store<I % N>(p, finish(i, j + right, sum_[I], before));
+    const vec result = finish(i, j + right, sum_[I], before);
+    if constexpr (!(Partial && I % N == N - 1) && requires { finish.put(p + right, result); }) {
+      finish.put(p + right, result);
+    } else {
+      cols_.template store<I % N>(p, result);
+    }
   }
 
   cols cols_;

@@ -5,6 +5,7 @@
 //   mamba                 Ā = exp(ΔA)                       B̄ = Δ B
 //   generalised_bilinear  Ā = (1 + (1 − α) ΔA) / (1 − α ΔA)  B̄ = Δ B / (1 − α ΔA)
 //   euler, bilinear, backward_euler: the same with α = 0, 1/2, 1
+//   none                  Ā = A                             B̄ = B                         (steps already, Δ unused)
 //
 // Gu, Goel, Ré, arXiv:2111.00396; Gu, Gupta, Goel, Ré, arXiv:2206.11893; Gu, Dao, arXiv:2312.00752 (who write ZOH and
 // compute the mamba rule). Every result is good to a few units in the last place, relative to itself (a complex one to
@@ -22,7 +23,7 @@
 
 namespace ogive {
 
-enum class discretisation { zoh, mamba, euler, bilinear, backward_euler, generalised_bilinear };
+enum class discretisation { zoh, mamba, euler, bilinear, backward_euler, generalised_bilinear, none };
 
 inline namespace OGIVE_ABI {
 
@@ -125,6 +126,7 @@ inline void check_weight(discretisation rule, double alpha) {
 template <class X>
 step_pair<X> discretise(discretisation rule, double dt, X A, X B, double alpha = 0.5) noexcept {
   using W = typename maps::detail::parts<X>::wide;
+  if (rule == discretisation::none) return {A, B};
   const auto wide = rule == discretisation::zoh || rule == discretisation::mamba
                         ? maps::detail::exact<W>(rule, dt, W(A), W(B))
                         : maps::detail::rational<W>(maps::detail::weight_of(rule, alpha), dt, W(A), W(B));

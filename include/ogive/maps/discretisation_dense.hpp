@@ -68,7 +68,10 @@ inline void discretise_dense(discretisation rule, const view<const double, 1>& d
   const matrix I = matrix::Identity(N, N);
   for (index_t l = 0; l < L; ++l) {
     const double step = dt[l];
-    if (rule == discretisation::zoh) {
+    if (rule == discretisation::none) {
+      maps::detail::copy_to(a, A_bar[l]);
+      maps::detail::copy_to(b, B_bar[l]);
+    } else if (rule == discretisation::zoh) {
       matrix block = matrix::Zero(N + M, N + M);
       block.topLeftCorner(N, N) = step * a;
       block.topRightCorner(N, M) = step * b;

@@ -128,13 +128,13 @@ struct selective_scan {
   template <class Acc>
   void load(const diagonal_tile& at, const diagonal_panels<Acc>& to) const noexcept {
     using vector = simd::batch<Acc>;
-    detail::load_tile(block(dt, at, at.live), to.delta, to.row, [&](index_t i) noexcept {
+    detail::load_tile(detail::tile_of(dt, at, at.live), to.delta, to.row, [&](index_t i) noexcept {
       const vector bias = channel_numbers<Acc>(dt_bias, at, i);
       return [this, bias](const vector& step, index_t) noexcept {
         return dt_softplus ? simd::softplus(step + bias) : step + bias;
       };
     });
-    detail::load_tile(block(u, at, at.live), to.x, to.row, [&](index_t i) noexcept {
+    detail::load_tile(detail::tile_of(u, at, at.live), to.x, to.row, [&](index_t i) noexcept {
       return [d = to.delta + i, &to](const vector& v, index_t t) noexcept { return v * simd::load(d + t * to.row); };
     });
     detail::zero_tile(to.x, to.row, at.live, at.count, at.channels);
@@ -194,7 +194,7 @@ struct selective_scan {
   void store(const diagonal_tile& at, const diagonal_panels<Acc>& from, const view<T, 3>& y) const noexcept {
     using vector = simd::batch<Acc>;
     if (D.present() || complex) {
-      detail::load_tile(block(u, at, at.count), from.y, from.row, [&](index_t i) noexcept {
+      detail::load_tile(detail::tile_of(u, at, at.count), from.y, from.row, [&](index_t i) noexcept {
         const vector skip = channel_numbers<Acc>(D, at, i);
         return [skip, read = from.y + i, &from](const vector& v, index_t t) noexcept {
           const vector sum = simd::load(read + t * from.row);
@@ -203,13 +203,13 @@ struct selective_scan {
       });
     }
     if (z.present()) {
-      detail::load_tile(block(z, at, at.count), from.y, from.row, [&](index_t i) noexcept {
+      detail::load_tile(detail::tile_of(z, at, at.count), from.y, from.row, [&](index_t i) noexcept {
         return [read = from.y + i, &from](const vector& v, index_t t) noexcept {
           return simd::load(read + t * from.row) * simd::silu(v);
         };
       });
     }
-    detail::store_tile(from.y, from.row, block(y, at, at.count));
+    detail::store_tile(from.y, from.row, detail::tile_of(y, at, at.count));
   }
 
   /// The cotangent of C_t · h_t.
@@ -219,11 +219,11 @@ struct selective_scan {
     using vector = simd::batch<Acc>;
     if (!d_y.present()) return detail::zero_tile(to.d_y, from.row, 0, at.count, at.channels);
     const vector weight(complex ? Acc(2) : Acc(1));
-    detail::load_tile(block(d_y, at, at.count), to.d_y, from.row, [&](index_t) noexcept {
+    detail::load_tile(detail::tile_of(d_y, at, at.count), to.d_y, from.row, [&](index_t) noexcept {
       return [weight](const vector& v, index_t) noexcept { return v * weight; };
     });
     if (!z.present()) return;
-    detail::load_tile(block(z, at, at.count), to.d_y, from.row, [&](index_t i) noexcept {
+    detail::load_tile(detail::tile_of(z, at, at.count), to.d_y, from.row, [&](index_t i) noexcept {
       return [d = to.d_y + i, &from](const vector& v, index_t t) noexcept {
         const vector out = simd::load(d + t * from.row);
         return simd::select(out == vector(Acc(0)), out, out * simd::silu(v));
@@ -287,7 +287,7 @@ struct selective_scan {
     using vector = simd::batch<Acc>;
     const index_t row = from.row;
     const Acc* by_step = rule == discretisation::zoh ? to.own : to.d_x;
-    detail::load_tile(block(u, at, at.count), to.spare, row);
+    detail::load_tile(detail::tile_of(u, at, at.count), to.spare, row);
     for (index_t i = 0; i < at.channels; i += simd::width<Acc>) {
       const vector skip = channel_numbers<Acc>(D, at, i), half(complex ? Acc(0.5) : Acc(1));
       vector d_skip(Acc(0)), d_bias(Acc(0));
@@ -311,12 +311,12 @@ struct selective_scan {
       simd::store(to.sums + i, simd::load(to.sums + i) + d_skip);
       simd::store(to.sums + row + i, simd::load(to.sums + row + i) + d_bias);
     }
-    if (d.u.present()) detail::drain_tile(to.d_x, row, block(d.u, at, at.count), accumulate);
-    if (d.dt.present()) detail::drain_tile(to.d_delta, row, block(d.dt, at, at.count), accumulate);
+    if (d.u.present()) detail::drain_tile(to.d_x, row, detail::tile_of(d.u, at, at.count), accumulate);
+    if (d.dt.present()) detail::drain_tile(to.d_delta, row, detail::tile_of(d.dt, at, at.count), accumulate);
     if (!d.z.present()) return;
     if (!d_y.present()) detail::zero_tile(from.y, row, 0, at.count, at.channels);
     const auto times = [&](const view<const T, 3>& x, const auto& f) noexcept {
-      detail::load_tile(block(x, at, at.count), from.y, row, [&](index_t i) noexcept {
+      detail::load_tile(detail::tile_of(x, at, at.count), from.y, row, [&](index_t i) noexcept {
         return
             [&f, y = from.y + i, row](const vector& v, index_t t) noexcept { return simd::load(y + t * row) * f(v); };
       });
@@ -326,7 +326,7 @@ struct selective_scan {
       const vector s = simd::sigmoid(v);
       return simd::fma(detail::bounded(v) * s, vector(Acc(1)) - s, s);
     });
-    detail::drain_tile(from.y, row, block(d.z, at, at.count), accumulate);
+    detail::drain_tile(from.y, row, detail::tile_of(d.z, at, at.count), accumulate);
   }
 
   template <class Acc>
@@ -342,11 +342,6 @@ struct selective_scan {
   }
 
  private:
-  /// The part of a tensor [B, L, D] that a tile covers.
-  template <class X>
-  static view<X, 2> block(const view<X, 3>& x, const diagonal_tile& at, index_t count) noexcept {
-    return {x.pointer(at.batch, at.token, at.channel), {count, at.channels}, {x.stride(1), x.stride(2)}};
-  }
   /// B or C of the group that the tile's channels share.
   view<const operand, 2> group(const view<const operand, 4>& x, const diagonal_tile& at, index_t count) const noexcept {
     return {

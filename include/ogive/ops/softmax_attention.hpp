@@ -53,7 +53,7 @@ struct softmax_binding {
     p.heads = op.v.extent(2);
     p.key_dim = op.k.extent(3);
     p.value_dim = op.v.extent(3);
-    p.hooks = {this, load_q, load_k, load_v, store, q_rows, k_rows, v_rows, o_rows};
+    p.hooks = {this, load_q, load_k, load_v, store, nullptr, nullptr, q_rows, k_rows, v_rows, o_rows};
     p.keys_in_place = keys_in_place;
     p.values_in_place = values_in_place;
     if (op.max_logits.present()) p.store_maxima = store_maxima;

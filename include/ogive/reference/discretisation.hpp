@@ -46,4 +46,21 @@ std::pair<Number, Number> mamba(const Number& A, const Number& B, const Step& de
   return {exp(delta * A), delta * B};
 }
 
+/// By the rule of an operator: an enumeration with the names of these and of the three values of α, and perhaps `none`,
+/// for A and B that are Ā and B̄.
+template <class Rule, class Number, class Step>
+std::pair<Number, Number> discretise(Rule rule, const Number& A, const Number& B, const Step& delta,
+                                     const Step& alpha) {
+  if constexpr (requires { Rule::none; }) {
+    if (rule == Rule::none) return {A, B};
+  }
+  if (rule == Rule::zoh) return zoh(A, B, delta);
+  if (rule == Rule::mamba) return mamba(A, B, delta);
+  const Step weight = rule == Rule::euler            ? Step(0)
+                      : rule == Rule::bilinear       ? Step(1) / Step(2)
+                      : rule == Rule::backward_euler ? Step(1)
+                                                     : alpha;
+  return generalised_bilinear(A, B, delta, weight);
+}
+
 }  // namespace ogive::reference

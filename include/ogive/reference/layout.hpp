@@ -75,6 +75,8 @@ auto state_of(const State& st) {
     using S = typename State::value_type;
     if constexpr (State::rank == 4) {
       return state<S>{.initial = st, .final = st};
+    } else if constexpr (State::rank == 2) {
+      return vector_state<S>{.initial = st, .final = st};
     } else {
       return diagonal_state<S>{.initial = st, .final = st};
     }
@@ -97,6 +99,13 @@ tensor<Number, Rank - 2> load(const view<T, Rank>& pool, const view<const std::i
     }
   }
   return piece;
+}
+
+/// A pool [slots, N] of states that all channels share, seen as [slots, 1, N].
+template <class T>
+view<T, 3> one_channel(const view<T, 2>& pool) {
+  if (!pool.present()) return {};
+  return {pool.data(), {pool.extent(0), 1, pool.extent(1)}, {pool.stride(0), 0, pool.stride(1)}};
 }
 
 /// Writes it back, rounded; nowhere if no slot wants it.

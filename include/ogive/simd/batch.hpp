@@ -409,6 +409,51 @@ OGIVE_INLINE void transpose(batch<T, Arch>* x) noexcept {
   }
 }
 
+// Pairs of neighbouring lanes: complex numbers as they lie in memory.
+
+/// Of two vectors (x0, x1, x2, x3, …) all first lanes of pairs, x0, x2, …, and all second ones, in one order, which is
+/// the machine's; `join_pairs` of the two gives the vectors back.
+template <class T, class Arch>
+OGIVE_INLINE std::pair<batch<T, Arch>, batch<T, Arch>> split_pairs(const batch<T, Arch>& a,
+                                                                   const batch<T, Arch>& b) noexcept {
+  using register_type = typename batch<T, Arch>::register_type;
+  constexpr std::size_t W = batch<T, Arch>::size;
+  if constexpr (requires(register_type r) { native::split_pairs(r, r); }) {
+    register_type first = a, second = b;
+    native::split_pairs(first, second);
+    return {first, second};
+  } else {
+    alignas(64) T lanes[2 * W], first[W], second[W];
+    a.store_aligned(lanes);
+    b.store_unaligned(lanes + W);
+    for (std::size_t i = 0; i < W; ++i) {
+      first[i] = lanes[2 * i];
+      second[i] = lanes[2 * i + 1];
+    }
+    return {batch<T, Arch>::load_aligned(first), batch<T, Arch>::load_aligned(second)};
+  }
+}
+template <class T, class Arch>
+OGIVE_INLINE std::pair<batch<T, Arch>, batch<T, Arch>> join_pairs(const batch<T, Arch>& first,
+                                                                  const batch<T, Arch>& second) noexcept {
+  using register_type = typename batch<T, Arch>::register_type;
+  constexpr std::size_t W = batch<T, Arch>::size;
+  if constexpr (requires(register_type r) { native::join_pairs(r, r); }) {
+    register_type a = first, b = second;
+    native::join_pairs(a, b);
+    return {a, b};
+  } else {
+    alignas(64) T lanes[2 * W], x[W], y[W];
+    first.store_aligned(x);
+    second.store_aligned(y);
+    for (std::size_t i = 0; i < W; ++i) {
+      lanes[2 * i] = x[i];
+      lanes[2 * i + 1] = y[i];
+    }
+    return {batch<T, Arch>::load_unaligned(lanes), batch<T, Arch>::load_unaligned(lanes + W)};
+  }
+}
+
 /// The largest lane. A NaN lane makes it unspecified which.
 template <class T, class Arch>
 OGIVE_INLINE T reduce_max(const batch<T, Arch>& x) noexcept {

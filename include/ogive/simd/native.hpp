@@ -28,6 +28,8 @@ none sum(none&);
 none largest(none&);
 none sum_all(const none*);
 void transpose(none*);
+void split_pairs(none&, none&);
+void join_pairs(none&, none&);
 
 /// How the first lanes of a register of `Bytes` bytes are read and written. The portable twin copies; a specialisation
 /// has a mask. Both touch no byte past `count` elements, and lanes that are not read are 0.
@@ -190,6 +192,63 @@ OGIVE_INLINE __m512 sum_all(const __m512* x) noexcept {
   const __m512 low = _mm512_unpacklo_ps(ac, bd), high = _mm512_unpackhi_ps(ac, bd);
   return _mm512_add_ps(_mm512_shuffle_ps(low, high, 0x44), _mm512_shuffle_ps(low, high, 0xee));
 }
+#endif
+
+// Pairs of neighbouring lanes, as complex numbers lie in memory: of two vectors all first lanes into one and all second
+// ones into the other, both in one order, whichever it is; and back.
+#if defined(__SSE2__)
+OGIVE_INLINE void split_pairs(__m128& a, __m128& b) noexcept {
+  const __m128 first = _mm_shuffle_ps(a, b, 0x88);
+  b = _mm_shuffle_ps(a, b, 0xdd);
+  a = first;
+}
+OGIVE_INLINE void join_pairs(__m128& a, __m128& b) noexcept {
+  const __m128 low = _mm_unpacklo_ps(a, b);
+  b = _mm_unpackhi_ps(a, b);
+  a = low;
+}
+OGIVE_INLINE void split_pairs(__m128d& a, __m128d& b) noexcept {
+  const __m128d first = _mm_unpacklo_pd(a, b);
+  b = _mm_unpackhi_pd(a, b);
+  a = first;
+}
+OGIVE_INLINE void join_pairs(__m128d& a, __m128d& b) noexcept { split_pairs(a, b); }
+#endif
+#if defined(__AVX__)
+OGIVE_INLINE void split_pairs(__m256& a, __m256& b) noexcept {
+  const __m256 first = _mm256_shuffle_ps(a, b, 0x88);
+  b = _mm256_shuffle_ps(a, b, 0xdd);
+  a = first;
+}
+OGIVE_INLINE void join_pairs(__m256& a, __m256& b) noexcept {
+  const __m256 low = _mm256_unpacklo_ps(a, b);
+  b = _mm256_unpackhi_ps(a, b);
+  a = low;
+}
+OGIVE_INLINE void split_pairs(__m256d& a, __m256d& b) noexcept {
+  const __m256d first = _mm256_unpacklo_pd(a, b);
+  b = _mm256_unpackhi_pd(a, b);
+  a = first;
+}
+OGIVE_INLINE void join_pairs(__m256d& a, __m256d& b) noexcept { split_pairs(a, b); }
+#endif
+#if defined(__AVX512F__)
+OGIVE_INLINE void split_pairs(__m512& a, __m512& b) noexcept {
+  const __m512 first = _mm512_shuffle_ps(a, b, 0x88);
+  b = _mm512_shuffle_ps(a, b, 0xdd);
+  a = first;
+}
+OGIVE_INLINE void join_pairs(__m512& a, __m512& b) noexcept {
+  const __m512 low = _mm512_unpacklo_ps(a, b);
+  b = _mm512_unpackhi_ps(a, b);
+  a = low;
+}
+OGIVE_INLINE void split_pairs(__m512d& a, __m512d& b) noexcept {
+  const __m512d first = _mm512_unpacklo_pd(a, b);
+  b = _mm512_unpackhi_pd(a, b);
+  a = first;
+}
+OGIVE_INLINE void join_pairs(__m512d& a, __m512d& b) noexcept { split_pairs(a, b); }
 #endif
 
 // W rows of W lanes, turned round in place.

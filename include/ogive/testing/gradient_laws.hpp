@@ -177,6 +177,20 @@ struct definition_loss {
   }
 };
 
+/// Chunks of these sizes; and the forms, where there are more than chunks.
+template <class Op>
+std::vector<options> backward_ways(std::initializer_list<index_t> chunks) {
+  std::vector<options> all;
+  for (const index_t chunk : chunks) all.push_back({.chunk = chunk});
+  if constexpr (has_convolution<Op>) {
+    for (const form way : {form::recurrent, form::convolution}) all.push_back({.form = way});
+  }
+  return all;
+}
+inline const char* named(const options& how) {
+  return how.form == form::convolution ? ", convolution" : how.form == form::recurrent ? ", recurrent" : "";
+}
+
 /// Gradients are the slopes of the definition, for elements drawn from every field. What all tokens share acts once for
 /// each of them, as exp(L g) does: it is moved by an L-th of the step, for L times the rounding.
 template <class Op>
@@ -188,8 +202,8 @@ void gradients_are_slopes(std::uint64_t seed, report& found) {
     definition_loss<Op> loss(x);
     const double bound = 64 * std::pow(std::numeric_limits<double>::epsilon(), 0.8) * (1 + loss().size);
     std::vector<gradients_found<Op>> all;
-    const std::vector<index_t> chunks{0, 1, 3, 16, 17};
-    for (const index_t chunk : chunks) all.push_back(run_backward(x.op, x.given, x.c, {.chunk = chunk}));
+    const std::vector<options> hows = backward_ways<Op>({0, 1, 3, 16, 17});
+    for (const options& how : hows) all.push_back(run_backward(x.op, x.given, x.c, how));
     const auto check = [&](const std::string& what, const auto& field, index_t acts, const auto& gradient_in) {
       if (!field.present()) return;
       index_t size = 1;
@@ -210,7 +224,7 @@ void gradients_are_slopes(std::uint64_t seed, report& found) {
         for (std::size_t i = 0; i < all.size(); ++i) {
           const double mine = flatten(gradient_in(all[i]))[static_cast<std::size_t>(element)];
           found.expect(std::fabs(mine - slope) <= times * bound, x, what, " element ", element, " in chunks of ",
-                       chunks[i], ": ", mine, ", the slope is ", slope, " within ", times * bound);
+                       hows[i].chunk, named(hows[i]), ": ", mine, ", the slope is ", slope, " within ", times * bound);
         }
       }
     };
@@ -259,9 +273,9 @@ void backward_is_one(std::uint64_t seed, report& found) {
     gradient_trial<Op> x(s, 100);
     const auto dense = run_backward(x.op, x.given, x.c, {});
     const double bound = gradient_bound(x.op, largest_gradient(x.op, dense));
-    for (const index_t chunk : {1, 7, 16, 100}) {
-      const std::string gap = gradient_gap(x.op, run_backward(x.op, x.given, x.c, {.chunk = chunk}), dense, bound);
-      found.none(gap, x, "chunks of ", chunk);
+    for (const options& how : backward_ways<Op>({1, 7, 16, 100})) {
+      const std::string gap = gradient_gap(x.op, run_backward(x.op, x.given, x.c, how), dense, bound);
+      found.none(gap, x, "chunks of ", how.chunk, named(how));
     }
     for (const layout where : all_layouts) {
       memory room(where);
@@ -346,8 +360,8 @@ void gradients_round(std::uint64_t seed, report& found) {
     const double stored = unit_roundoff<typename Narrow::scalar>() * most;
     std::vector<std::vector<double>> wide;
     for_found(y.op, expected, [&](const auto& d) { wide.push_back(d.present() ? flatten(d) : std::vector<double>()); });
-    for (const index_t chunk : {0, 1, 16}) {
-      const auto got = run_backward(x.op, x.given, x.c, {.chunk = chunk});
+    for (const options& how : backward_ways<Narrow>({0, 1, 16})) {
+      const auto got = run_backward(x.op, x.given, x.c, how);
       std::size_t field = 0;
       for_found(x.op, got, [&](const auto& d) {
         const auto& right = wide[field++];
@@ -355,7 +369,7 @@ void gradients_round(std::uint64_t seed, report& found) {
         const auto mine = flatten(d);
         for (std::size_t i = 0; i < mine.size(); ++i) {
           found.expect(std::fabs(mine[i] - right[i]) <= gradient_bound(x.op, most) + stored, x, "gradient ", field,
-                       " in chunks of ", chunk, ": ", mine[i], ", in double ", right[i]);
+                       " in chunks of ", how.chunk, named(how), ": ", mine[i], ", in double ", right[i]);
         }
       });
     }

@@ -23,7 +23,7 @@ struct thread_pool {
 
 /// One way to run an operator.
 struct way {
-  enum class kind { recurrent, chunked, forward, step, steps };
+  enum class kind { recurrent, chunked, forward, step, steps, convolution };
   way::kind kind;  ///< `step` takes all tokens in one call, `steps` one by one
   index_t chunk = 0;
   ogive::form form = ogive::form::automatic;
@@ -31,8 +31,8 @@ struct way {
   options how() const noexcept { return {.form = form, .chunk = chunk}; }
 
   friend std::ostream& operator<<(std::ostream& out, const way& w) {
-    constexpr const char* kinds[] = {"recurrent", "chunked", "forward", "step", "step by step"};
-    constexpr const char* forms[] = {"", ", left", ", right", ", recurrent", ", chunked"};
+    constexpr const char* kinds[] = {"recurrent", "chunked", "forward", "step", "step by step", "convolution"};
+    constexpr const char* forms[] = {"", ", left", ", right", ", recurrent", ", chunked", ", convolution"};
     out << kinds[static_cast<std::size_t>(w.kind)] << forms[static_cast<std::size_t>(w.form)];
     return w.chunk > 0 ? out << " in chunks of " << w.chunk : out;
   }
@@ -92,6 +92,10 @@ template <class Op>
 inline constexpr bool has_chunks = requires(const Op& op, output_view<Op> o) {
   chunked(op, {}, o);
 };
+template <class Op>
+inline constexpr bool has_convolution = requires(const Op& op, output_view<Op> o) {
+  convolution(op, {}, o);
+};
 
 /// The ways that an operator can be run.
 template <class Op>
@@ -107,6 +111,7 @@ std::vector<way> ways() {
     if constexpr (has_chunks<Op>) {
       for (const index_t chunk : {0, 1, 2, 3, 7, 16, 17, 64}) all.push_back({way::kind::chunked, chunk});
     }
+    if constexpr (has_convolution<Op>) all.push_back({way::kind::convolution});
     return all;
   }
 }
@@ -150,7 +155,7 @@ void give_finals(memory& room, const Op& op, index_t slots, State& st) {
     }
   };
   give(st.final);
-  if constexpr (requires { st.z_final; }) give(st.z_final);
+  if constexpr (requires(typename Op::default_state own) { own.z_final; }) give(st.z_final);
 }
 
 template <class Op>
@@ -212,6 +217,8 @@ void call(const way& how, const Op& op, const State& st, const output_view<Op>& 
     for (index_t t = 0; t < length_of(op); ++t) {
       step(tokens_of(op, t, 1), carried, o.present() ? o.slice(1, t, 1) : o, how.how(), ctx);
     }
+  } else if (how.kind == way::kind::convolution) {
+    if constexpr (has_convolution<Op>) convolution(op, st, o, how.how(), ctx);
   } else if constexpr (has_chunks<Op>) {
     chunked(op, st, o, how.how(), ctx);
   }

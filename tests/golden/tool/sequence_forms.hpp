@@ -41,6 +41,7 @@ void add_state(named_views& list, const std::string& name, const view<T, Rank>& 
 namespace detail {
 
 using testing::has_chunks;
+using testing::has_convolution;
 using testing::layout;
 using testing::timeless;
 using testing::way;
@@ -62,6 +63,7 @@ std::vector<way> ways_on(const Op& op, index_t chunk_of_file) {
         all.push_back({way::kind::chunked, chunk});
       }
     }
+    if constexpr (has_convolution<Op>) all.push_back({way::kind::convolution});
     return all;
   }
 }

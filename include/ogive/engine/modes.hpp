@@ -1,0 +1,208 @@
+// L5: the engine of fixed modes: diagonal systems that do not depend on the token, a channel each.
+//
+//   h_t = a ⊙ h_{t-1} + b u_t,   y_t = Re Σ_n c_n h_{t,n} + D u_t,   K_l = Re Σ_n c_n a_nˡ b_n
+//
+// A time-invariant system is a convolution, y = K ∗ u + D u and what the initial state leaves, C a^{t+1} h. Here are
+// the sweep over time, which holds h in registers, and the kernel K, whose powers are products of two tables.
+#pragma once
+
+#include <ogive/engine/modes_kernel.hpp>
+#include <ogive/engine/modes_task.hpp>
+#include <ogive/engine/tasks.hpp>
+#include <ogive/engine/verbs.hpp>
+
+#include <algorithm>
+
+namespace ogive {
+inline namespace OGIVE_ABI {
+
+/// An operator of the engine: an aggregate of views u [B, L, D], A, B and C [D, N], dt [D] and D [D], with `rule`,
+/// `alpha`, `lengths` and `offsets`, and the types and names that verbs want.
+template <class Op>
+concept modes_operator = requires(const Op& op) {
+  typename Op::scalar;
+  typename Op::number;
+  typename Op::default_state;
+  op.u, op.A, op.B, op.C, op.dt, op.D, op.rule, op.alpha, op.lengths, op.offsets;
+};
+
+namespace detail {
+
+template <class Op>
+diagonal_extents modes_extents(const Op& op) noexcept {
+  return {.batch = op.u.extent(0), .length = op.u.extent(1), .channels = op.u.extent(2), .states = op.A.extent(1)};
+}
+template <class Op>
+inline constexpr index_t parts_of = is_complex<typename Op::number> ? 2 : 1;
+
+template <class Op, class X, std::size_t Rank>
+void modes_apart(core::checker& ask, const Op& op, const char* field, const view<X, Rank>& x) noexcept {
+  ask.apart(field, x, "u", op.u).apart(field, x, "A", op.A).apart(field, x, "B", op.B).apart(field, x, "C", op.C);
+  ask.apart(field, x, "dt", op.dt).apart(field, x, "D", op.D);
+}
+
+/// The system: what a kernel needs. Numbers are looked at: a growing mode or a step that is none is a mistake nearly
+/// always, and its kernel and state overflow.
+template <class Op>
+void check_system(core::checker& ask, const Op& op) noexcept {
+  const index_t d = op.A.extent(0), n = op.A.extent(1);
+  const bool steps = op.rule == discretisation::none;
+  ask.given("A", op.A).given("B", op.B).given("C", op.C);
+  if (!steps) ask.given("dt", op.dt);
+  ask.extents("A", op.A, {-1, -1}, "[D, N]").extents("B", op.B, {d, n}, "[D, N] as A");
+  ask.extents("C", op.C, {d, n}, "[D, N] as A").extents("dt", op.dt, {d}, "[D], D as A");
+  ask.extents("D", op.D, {d}, "[D], D as A");
+  if (ask && op.rule == discretisation::generalised_bilinear && !(op.alpha >= 0 && op.alpha <= 1)) {
+    ask.refuse("alpha", status_code::value) << "is outside [0, 1]";
+  }
+  for (index_t i = 0; ask && !steps && i < d; ++i) {
+    if (op.dt(i) <= 0) ask.refuse("dt", status_code::value) << "of channel " << i << " is not positive";
+    for (index_t j = 0; ask && j < n; ++j) {
+      if (std::real(op.A(i, j)) > 0) {
+        ask.refuse("A", status_code::value) << "of channel " << i << ", mode " << j
+                                            << " has a positive real part, so that its mode grows without end; "
+                                               "negate it, or discretise it and say rule = none";
+      }
+    }
+  }
+}
+
+template <class Op>
+void check_modes_fields(core::checker& ask, const Op& op, const options& how) noexcept {
+  ask.chunk(how);
+  if (ask && how.form != form::automatic && how.form != form::recurrent) {
+    ask.refuse("form", status_code::value) << "has no other choice than automatic or recurrent";
+  }
+  ask.given("u", op.u).extents("u", op.u, {-1, -1, -1}, "[B, L, D]");
+  ask.given("A", op.A).extents("A", op.A, {op.u.extent(2), -1}, "[D, N], D as u");
+  check_system(ask, op);
+  ask.offsets(op.offsets, op.u.extent(0), op.u.extent(1));
+  if (ask) ask.lengths(op.lengths, modes_sequences(op));
+}
+
+/// a and, as c, c b of channel d for its kernel.
+template <class Acc, class Op>
+void kernel_modes(const Op& op, index_t d, const kernel_scratch<Acc>& to) noexcept {
+  const index_t N = op.A.extent(1);
+  for (index_t n = 0; n < N; ++n) {
+    const auto [a, b] = mode_of(op, d, n);
+    const auto c = wide_of<typename Op::number>(op.C(d, n)) * b;
+    if constexpr (is_complex<typename Op::number>) {
+      to.a[n] = a.real();
+      to.a[N + n] = a.imag();
+      to.c[n] = 2 * c.real();
+      to.c[N + n] = 2 * c.imag();
+    } else {
+      to.a[n] = a;
+      to.c[n] = c;
+    }
+  }
+}
+
+struct modes_engine {
+  static constexpr bool has_steps = true;
+  static constexpr bool has_chunks = false;
+  template <class Op>
+  using output = view<typename Op::scalar, 3>;
+
+  template <class Op, class Given>
+  static auto own(Given& given) noexcept {
+    return own_state<Op, 3>(given);
+  }
+
+  template <class Op, class State>
+  static status check(const Op& op, const State& st, const output<Op>& y, const options& how) noexcept {
+    static_assert(is_complex<typename State::storage_type> == is_complex<typename Op::number>,
+                  "the state is complex where A is complex, and only there");
+    core::checker ask(Op::name);
+    check_modes_fields(ask, op, how);
+    if (!ask) return ask.result();
+    ask.extents("y", y, op.u.extents(), "[B, L, D] as u").output("y", y);
+    modes_apart(ask, op, "y", y);
+    modes_apart(ask, op, "final", st.final);
+    ask.pools("initial", st.initial, "final", st.final, st.initial_slots, st.final_slots, modes_sequences(op),
+              {0, op.A.extent(0), op.A.extent(1)}, "[slots, D, N]");
+    ask.apart("final", st.final, "y", y).apart("y", y, "initial", st.initial);
+    return ask.result();
+  }
+
+  template <class Op>
+  static std::size_t bytes(const Op& op, const options&) noexcept {
+    const auto most = [&]<class Acc>(Acc) noexcept {
+      std::size_t all = 0;
+      diagonal_extents n = modes_extents(op);
+      for (const index_t length : {n.length, std::min(n.length, modes_plan::few)}) {  // fewer tokens count too
+        n.length = length;
+        arena counted;
+        modes_scratch<Acc>::carve(modes_plan::of<Acc, is_complex<typename Op::number>>(n, 1), counted);
+        all = std::max(all, counted.used());
+      }
+      return all;
+    };
+    return std::max(most(accum_t<typename Op::scalar>{}), most(double{}));
+  }
+
+  template <verb, class Op, class State>
+  static void run(const Op& op, const State& st, const output<Op>& y, const options&, context& ctx) {
+    using Acc = sweep_t<typename Op::scalar, real_of<typename State::storage_type>>;
+    const auto plan = modes_plan::of<Acc, is_complex<typename Op::number>>(modes_extents(op), modes_sequences(op));
+    arena counted;
+    modes_scratch<Acc>::carve(plan, counted);
+    ctx.reserve(static_cast<std::size_t>(ctx.workers()) * counted.used());
+    run_tasks(ctx, plan.tasks(), counted.used(), [&](index_t task, arena memory) noexcept {
+      modes_task<Acc, Op, State>::run(op, st, y, plan, task, memory);
+    });
+  }
+};
+
+}  // namespace detail
+
+template <modes_operator Op>
+struct engine_of<Op> {
+  using type = detail::modes_engine;
+};
+
+/// Whether the arguments of `kernel` fit together.
+template <modes_operator Op>
+status check_kernel(const Op& op, const view<accum_t<typename Op::scalar>, 2>& K) noexcept {
+  core::checker ask(Op::name);
+  detail::check_system(ask, op);
+  ask.given("K", K).extents("K", K, {op.A.extent(0), -1}, "[D, L], D as A").output("K", K);
+  detail::modes_apart(ask, op, "K", K);
+  return ask.result();
+}
+
+/// Scratch, in bytes, that a kernel of this length needs for `workers` threads.
+template <modes_operator Op>
+std::size_t kernel_scratch_bytes(const Op& op, index_t length, int workers = 1) noexcept {
+  arena counted;
+  detail::kernel_scratch<accum_t<typename Op::scalar>>::carve(
+      detail::kernel_plan::of(length, op.A.extent(1), detail::parts_of<Op>), counted);
+  return counted.used() * static_cast<std::size_t>(std::max(workers, 1));
+}
+
+/// K [D, L], K_l = 2 Re Σ_n C_n Ā_nˡ B̄_n, the first L outputs of a unit impulse but for D: two multiply-adds per mode
+/// and element. u is not looked at.
+template <modes_operator Op>
+void kernel(prechecked_t, const Op& op, const view<accum_t<typename Op::scalar>, 2>& K,
+            context& ctx = default_context()) noexcept {
+  using Acc = accum_t<typename Op::scalar>;
+  constexpr bool complex = detail::is_complex<typename Op::number>;
+  const auto plan = detail::kernel_plan::of(K.extent(1), op.A.extent(1), detail::parts_of<Op>);
+  const std::size_t bytes = kernel_scratch_bytes(op, K.extent(1));
+  ctx.reserve(static_cast<std::size_t>(ctx.workers()) * bytes);
+  detail::run_tasks(ctx, op.A.extent(0), bytes, [&](index_t d, arena memory) noexcept {
+    const auto s = detail::kernel_scratch<Acc>::carve(plan, memory);
+    detail::kernel_modes(op, d, s);
+    detail::modes_kernel<complex, Acc>::run(plan, s, K[d]);
+  });
+}
+template <modes_operator Op>
+void kernel(const Op& op, const view<accum_t<typename Op::scalar>, 2>& K, context& ctx = default_context()) {
+  require(check_kernel(op, K));
+  ctx.reserve(kernel_scratch_bytes(op, K.extent(1), ctx.workers()));
+  kernel(prechecked, op, K, ctx);
+}
+
+}  // namespace OGIVE_ABI
+}  // namespace ogive

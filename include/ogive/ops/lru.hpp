@@ -1,0 +1,76 @@
+// LRU, the linear recurrent unit: complex modes in polar form that all channels share.
+//
+//   h_t = λ ⊙ h_{t-1} + γ ⊙ B u_t,   y_t = Re(C h_t) + D ⊙ u_t,   h ∈ C^N
+//   λ = exp(−exp ν + i exp θ),   γ = √(1 − |λ|²), or its own exponential where it is learned
+//
+// The real part counts once: modes are no conjugate pairs here. |λ| < 1 for any ν, and γ keeps its digits where |λ| is
+// next to 1: 1 − |λ|² = −expm1(−2 exp ν). Orvieto et al., Resurrecting Recurrent Neural Networks for Long Sequences,
+// arXiv:2303.06349.
+#pragma once
+
+#include <ogive/engine/shared_state.hpp>
+
+#include <cmath>
+
+namespace ogive {
+inline namespace OGIVE_ABI {
+
+/// u [B, L, M], nu_log and theta_log (ν and θ) [N], gamma_log [N] or absent, B [N, M], C [P, N], D [M], for which P =
+/// M; y [B, L, P]. State [slots, N], complex.
+template <storage T>
+struct lru {
+  using scalar = T;
+  using accum = accum_t<T>;
+  using number = std::complex<accum>;
+
+  view<const T, 3> u{};
+  view<const accum, 1> nu_log{}, theta_log{};
+  view<const accum, 1> gamma_log{};  ///< log γ, as models learn it; absent: √(1 − |λ|²)
+  view<const number, 2> B{}, C{};
+  view<const accum, 1> D{};
+  integers lengths{};  ///< per sequence; tokens from there on neither decay nor write
+  integers offsets{};  ///< packed sequences, a state each
+
+  static constexpr const char* name = "lru";
+  static constexpr int parts = 1;
+  template <class S>
+  using state_of = vector_state<S>;
+  using default_state = vector_state<number>;
+
+  shared_state_extents extents() const noexcept {
+    return {u.extent(0), u.extent(1), u.extent(2), nu_log.extent(0), C.extent(0)};
+  }
+  view<const number, 2> input() const noexcept { return B; }
+  view<const number, 2> output() const noexcept { return C; }
+  template <class Acc>
+  shared_mode<Acc> mode(index_t n) const noexcept {
+    const double rate = std::exp(static_cast<double>(nu_log[n])), angle = std::exp(static_cast<double>(theta_log[n]));
+    const double size = std::exp(-rate);
+    const double gamma =
+        gamma_log.present() ? std::exp(static_cast<double>(gamma_log[n])) : std::sqrt(-std::expm1(-2 * rate));
+    return {{static_cast<Acc>(size * std::cos(angle)), static_cast<Acc>(size * std::sin(angle))},
+            {static_cast<Acc>(gamma), Acc(0)}};
+  }
+
+  template <class F>
+  void fields(const F& f) const noexcept {
+    f("u", u);
+    f("nu_log", nu_log);
+    f("theta_log", theta_log);
+    f("gamma_log", gamma_log);
+    f("B", B);
+    f("C", C);
+    f("D", D);
+  }
+  void check_fields(core::checker& ask) const noexcept {
+    const index_t M = u.extent(2), N = nu_log.extent(0);
+    ask.given("u", u).given("nu_log", nu_log).given("theta_log", theta_log).given("B", B).given("C", C);
+    ask.extents("u", u, {-1, -1, -1}, "[B, L, M]").extents("nu_log", nu_log, {-1}, "[N]");
+    ask.extents("theta_log", theta_log, {N}, "[N] as nu_log").extents("gamma_log", gamma_log, {N}, "[N] as nu_log");
+    ask.extents("B", B, {N, M}, "[N, M], N as nu_log, M as u");
+    ask.extents("C", C, {D.present() ? M : -1, N}, "[P, N], N as nu_log").extents("D", D, {M}, "[M] as u");
+  }
+};
+
+}  // namespace OGIVE_ABI
+}  // namespace ogive

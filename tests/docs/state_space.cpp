@@ -1,0 +1,34 @@
+// The code of docs/state_space.md, as it stands, and the numbers that the page says it gives.
+#include <ogive/maps/discretisation_dense.hpp>
+#include <ogive/ops/lti.hpp>
+#include <ogive/ops/s5.hpp>
+
+#include "tests/within.hpp"
+
+using namespace ogive;
+using tests::WithinDecimals;
+using tests::WithinRoundings;
+
+TEST_CASE("the numbers of the page on state-space systems are what its code gives", "[docs]") {
+#include "state_space.hpp"
+
+  CHECK_THAT(held.A, WithinDecimals(0.6065, 4));
+  CHECK_THAT(held.B, WithinDecimals(0.7869, 4));
+  CHECK_THAT(h[0], WithinDecimals(0.7869, 4));
+  CHECK_THAT(h[1], WithinDecimals(1.2642, 4));
+  CHECK_THAT(h[1], WithinRoundings<double>(2 * -std::expm1(-1.0), 8));
+  CHECK(streamed[0] == h[0]);
+  CHECK(streamed[1] == h[1]);
+  CHECK(memory == h[1]);
+
+  const double kernel_of_page[] = {0.7869, 0.4773, 0.2895, 0.1756};
+  for (int l = 0; l < 4; ++l) CHECK_THAT(K[l], WithinDecimals(kernel_of_page[l], 4));
+  CHECK_THAT(convolved, WithinDecimals(7.80468, 5));
+  CHECK_THAT(y[3], WithinRoundings<double>(convolved, 2 * 4));
+
+  const double rotating[] = {0.1919, 0.1648, 0.1245, 0.0761};
+  for (int l = 0; l < 4; ++l) {
+    CHECK_THAT(K_dense[l], WithinDecimals(rotating[l], 4));
+    CHECK_THAT(K_mode[l], WithinRoundings<double>(K_dense[l], 64));
+  }
+}

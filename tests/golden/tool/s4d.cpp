@@ -1,0 +1,81 @@
+// S4D: kernels, outputs and states.
+#include <ogive/testing/samplers/s4d.hpp>
+
+#include "tests/golden/tool/gradients.hpp"
+#include "tests/golden/tool/sequence_forms.hpp"
+
+namespace ogive::golden {
+
+namespace {
+
+/// u, y B,H,L; D H; state, final_state B,H,N; K H,L. What A, B, C and dt are read from is the families' own.
+template <class T>
+struct s4d_arguments {
+  using accum = accum_t<T>;
+  using number = std::complex<accum>;
+
+  tensor<T, 3> u;
+  tensor<number, 2> A, B, C;
+  tensor<accum, 1> dt, D;
+  tensor<number, 3> h;
+  s4d<T> op;
+  diagonal_state<number> st;
+  index_t chunk = 0;
+
+  explicit s4d_arguments(const golden_case& file)
+      : u(file.get<T, 3>("u")),
+        C(file.get<number, 2>("C")),
+        D(file.get_if<accum, 1>("D")),
+        h(file.get_if<number, 3>("state")) {
+    if (file.has("A")) {
+      A = file.get<number, 2>("A");
+      B = file.get<number, 2>("B");
+      dt = file.get<accum, 1>("dt");
+    } else {  // A = −exp(log_A_real) + i A_imag, dt = exp(log_dt), and C has taken B in
+      const auto re = file.get<double, 2>("log_A_real"), im = file.get<double, 2>("A_imag");
+      const auto log_dt = file.get<double, 1>("log_dt");
+      A = tensor<number, 2>(re.extents());
+      B = tensor<number, 2>(re.extents(), number(1));
+      dt = tensor<accum, 1>(log_dt.extents());
+      testing::for_each(A.all(), [&](number& a, index_t i) {
+        a = number(static_cast<accum>(-std::exp(re.data()[i])), static_cast<accum>(im.data()[i]));
+      });
+      for (index_t d = 0; d < dt.size(); ++d) dt(d) = static_cast<accum>(std::exp(log_dt(d)));
+    }
+    op = {.u = from_bdl(std::as_const(u).all()), .A = A, .B = B, .C = C, .dt = dt, .D = D};
+    if (file.text("disc", "zoh") == "bilinear") op.rule = discretisation::bilinear;
+    st.initial = std::as_const(h).all();
+  }
+
+  template <class O>
+  named_views outputs(const view<O, 3>& o, const diagonal_state<number>& left) const {
+    named_views all;
+    add_output(all, "y", from_bdl(o));
+    add_state(all, "final_state", left.final);
+    return all;
+  }
+  template <class Acc, class State>
+  void define(const s4d<T>& o, const State& from, const view<Acc, 3>& y) const {
+    reference::evaluate<Acc>(o, from, y);
+  }
+};
+
+template <class T>
+void run_kernel(trial& t) {
+  const s4d_arguments<T> args(t.file);
+  tensor<T, 2> K({args.op.A.extent(0), args.op.u.extent(1)});
+  kernel(args.op, K.all());
+  hold<T>(t, "kernel", "K", K.all());
+}
+
+void run_s4d(trial& t) {
+  run_all(t, [&]<class T>(T) { return s4d_arguments<T>(t.file); });
+  in_both(t, []<class T>(trial& on, T) { run_kernel<T>(on); });
+}
+
+const registration layer("s4d_kernel", run_s4d);
+const registration with_state("s4d_kernel_v4", run_s4d);
+
+}  // namespace
+
+}  // namespace ogive::golden
