@@ -17,6 +17,7 @@
 #include <ogive/maps/polynomial.hpp>
 #include <ogive/maps/random.hpp>
 #include <ogive/maps/random_features.hpp>
+#include <ogive/ops/causal_convolution.hpp>
 #include <ogive/ops/delta_rule.hpp>
 #include <ogive/ops/dplr.hpp>
 #include <ogive/ops/gated_delta_rule.hpp>
@@ -35,6 +36,8 @@
 #include <ogive/ops/rwkv5.hpp>
 #include <ogive/ops/rwkv6.hpp>
 #include <ogive/ops/rwkv7.hpp>
+#include <ogive/ops/s4.hpp>
+#include <ogive/ops/s4d.hpp>
 #include <ogive/ops/s5.hpp>
 #include <ogive/ops/selective_scan.hpp>
 #include <ogive/ops/simple_gla.hpp>

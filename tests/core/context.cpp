@@ -34,3 +34,29 @@ TEST_CASE("a pool may be const or not") {
   CHECK(run_tasks(counting) == once);
   CHECK(forks == 1);
 }
+
+TEST_CASE("a context keeps one object of each type, and takes them along") {
+  struct counted {
+    int number = 0;
+  };
+  struct other {
+    double number = 1;
+  };
+  context first;
+  first.cache<counted>().number = 7;
+  CHECK(first.cache<other>().number == 1);
+  const counted* address = &first.cache<counted>();
+  context second = std::move(first);
+  CHECK(&second.cache<counted>() == address);
+  CHECK(second.cache<counted>().number == 7);
+}
+
+TEST_CASE("a body may ask which worker runs it") {
+  const auto in_turn = [](int workers, const worker_body& body) {
+    for (int w = 0; w < workers; ++w) body(w);
+  };
+  context forked = context::fork_join(in_turn, 3);
+  std::vector<int> by(12, -1);
+  forked.run(12, 0, [&](index_t task, arena, int worker) noexcept { by[static_cast<std::size_t>(task)] = worker; });
+  for (const int worker : by) CHECK((worker >= 0 && worker < 3));
+}

@@ -26,7 +26,9 @@ struct sample {
         D(draw_uniform<accum>(random, room, shape<1>{channels})),
         y(room.template take<T>(shape<3>{batch, length, channels})) {}
 
-  ogive::detail::convolution_problem<T> problem() const { return {.u = u, .y = y, .taps = kernel.extent(1), .skip = D}; }
+  ogive::detail::convolution_problem<T> problem() const {
+    return {.u = u, .y = y, .taps = kernel.extent(1), .skip = D};
+  }
 
   template <class Kernel>
   void run(form way, const Kernel& own, context& ctx, index_t size = 0) const {
@@ -44,8 +46,8 @@ struct sample {
     reference::evaluate<double>(*this, history_state<T>{}, right);
     for (index_t b = 0; b < u.extent(0); ++b) {
       for (index_t c = 0; c < u.extent(2); ++c) {
-        const double norms = (norm(kernel[c]) + std::fabs(static_cast<double>(D(c)))) *
-                             norm(u.slice(0, b, 1).slice(2, c, 1));
+        const double norms =
+            (norm(kernel[c]) + std::fabs(static_cast<double>(D(c)))) * norm(u.slice(0, b, 1).slice(2, c, 1));
         for (index_t t = 0; t < u.extent(1); ++t) {
           const double is = static_cast<double>(y(b, t, c));
           INFO("sequence " << b << ", token " << t << ", channel " << c << ": " << is << ", not " << right(b, t, c));
@@ -58,7 +60,8 @@ struct sample {
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("a convolution is its definition, direct and by transforms of every size", "", float, double, bfloat16) {
+TEMPLATE_TEST_CASE("a convolution is its definition, direct and by transforms of every size", "", float, double,
+                   bfloat16) {
   OGIVE_SEED(seed, 400);
   for_seeds(seed, 12, [](std::uint64_t s) {
     rng random(s);

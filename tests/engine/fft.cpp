@@ -37,7 +37,8 @@ TEMPLATE_TEST_CASE("a real transform is its definition, and its inverse undoes i
     for (index_t k = 0; k < fft.bins(); ++k) {
       std::complex<double> sum = 0;
       for (index_t j = 0; j < n; ++j) {
-        sum += static_cast<double>(x(j)) * std::polar(1.0, -tau * static_cast<double>(j * k % n) / static_cast<double>(n));
+        sum +=
+            static_cast<double>(x(j)) * std::polar(1.0, -tau * static_cast<double>(j * k % n) / static_cast<double>(n));
       }
       CHECK(std::abs(sum - std::complex<double>(X(k))) <= bound * std::sqrt(static_cast<double>(n)));
     }

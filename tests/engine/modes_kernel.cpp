@@ -15,7 +15,7 @@ std::string kernel_gap(const Op& op, const view<const accum_t<typename Op::scala
   testing::memory room;
   const auto right = room.take<double>(K.extents()), size = room.take<double>(K.extents());
   reference::kernel<long double>(op, right);
-  reference::kernel<double>(testing::sampler<Op>::absolute(op, room), size);
+  reference::kernel<double>(testing::sampler<Op>::absolute(op, room).op, size);
   const double roundings = static_cast<double>((Op::complex ? 2 : 1) * op.A.extent(1) + 16 + (exact_steps ? 0 : 8));
   for (index_t d = 0; d < K.extent(0); ++d) {
     for (index_t l = 0; l < K.extent(1); ++l) {

@@ -1,6 +1,7 @@
 // Scratch that is reserved for a long call is enough for every shorter one: who has reserved for a prompt can step.
 #include <ogive/testing/samplers/linear_attention.hpp>
 #include <ogive/testing/samplers/noncausal_linear_attention.hpp>
+#include <ogive/testing/samplers/s4.hpp>
 #include <ogive/testing/samplers/selective_scan.hpp>
 #include <ogive/testing/samplers/softmax_attention.hpp>
 #include <ogive/testing/samplers/ssd.hpp>
@@ -46,7 +47,8 @@ void runs_within(const Op& op, std::span<std::byte> scratch) {
 
 TEMPLATE_TEST_CASE("what a call needs is enough for fewer tokens, in every form", "", linear_attention<float>,
                    (linear_attention<bfloat16, maps::taylor>), noncausal_linear_attention<float>, ssd<float>,
-                   selective_scan<float>, (selective_scan<float, std::complex<float>>), softmax_attention<float>) {
+                   selective_scan<float>, (selective_scan<float, std::complex<float>>), softmax_attention<float>,
+                   s4<float>) {
   using Op = TestType;
   OGIVE_SEED(seed, 100);
   testing::rng random(seed);

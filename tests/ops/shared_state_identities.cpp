@@ -106,6 +106,32 @@ TEST_CASE("S5 with one input and one output is S4D of one channel") {
   }
 }
 
+TEST_CASE("S5 on steps is S5 on the system that they are steps of, growing ones too") {
+  OGIVE_SEED(seed, 465);
+  trial<s5<double>> x(seed, 33);
+  const index_t N = x.op.A.extent(0), M = x.op.B.extent(1);
+  memory room;
+  const auto a = room.take<std::complex<double>>(shape<1>{N});
+  const auto B_bar = room.take<std::complex<double>>(shape<2>{N, M});
+  for (index_t n = 0; n < N; ++n) {
+    const auto mode = x.op.mode<double>(n);
+    a[n] = mode.a;
+    for (index_t m = 0; m < M; ++m) B_bar(n, m) = mode.w * x.op.B(n, m);
+  }
+  s5<double> steps = x.op;
+  steps.A = a;
+  steps.B = B_bar;
+  steps.dt = {};
+  steps.rule = discretisation::none;
+  outcome<s5<double>, std::complex<double>> got{memory()};
+  const definition<s5<double>> expected(x.op, {});
+  got.o = got.room.take<double>(expected.o.extents());
+  forward(steps, {}, got.o);
+  CHECK(excess(got.o, expected.o, expected.o_size, expected.relative) == "");
+  a[0] = {1.25, 0};
+  CHECK(check(steps, {}, got.o));
+}
+
 TEMPLATE_TEST_CASE("the kernel is its definition, in any memory, and the answer to an impulse", "", lti<float>,
                    s5<float>, lru<float>, s5<double>) {
   using accum = typename TestType::accum;

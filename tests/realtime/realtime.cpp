@@ -14,40 +14,19 @@
 #include <map>
 #include <string>
 
-#include "../catch.hpp"
+#include "tests/realtime/watch.hpp"
 
-#if defined(__linux__)
+#if defined(HOOKED)
 #include <dlfcn.h>
-#include <linux/seccomp.h>
 #include <pthread.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
-#endif
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-
-#if defined(__linux__) && defined(__GLIBC__) && !defined(SANITIZED)
-#define HOOKED 1
 
 namespace {
 
-std::atomic<bool> watching{false};
-std::atomic<int> calls{0};
-std::atomic<const char*> last_call{""};
-
-void seen(const char* what) noexcept {
-  if (!watching.load(std::memory_order_relaxed)) return;
-  calls.fetch_add(1);
-  last_call.store(what);
-}
+using ogive::tests::calls;
+using ogive::tests::last_call;
+using ogive::tests::seen;
+using ogive::tests::stays_in_user_space;
+using ogive::tests::watching;
 
 template <class F>
 F* real(const char* name) noexcept {
@@ -249,27 +228,6 @@ TEST_CASE("the hooks see what they are meant to see", "[realtime]") {
   watching = false;
   CHECK(calls.load() == 3);
 }
-
-namespace {
-
-/// Whether `call` comes back in a child that the kernel kills at its first system call other than read, write and exit.
-template <class Call>
-bool stays_in_user_space(const Call& call) {
-  constexpr int without_the_mode = 77;
-  const pid_t child = fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
-    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT) != 0) _exit(without_the_mode);
-    call();
-    syscall(SYS_exit, 0);
-  }
-  int how = 0;
-  REQUIRE(waitpid(child, &how, 0) == child);
-  REQUIRE_FALSE((WIFEXITED(how) && WEXITSTATUS(how) == without_the_mode));
-  return WIFEXITED(how);
-}
-
-}  // namespace
 
 TEST_CASE("after reserve no verb calls the system", "[realtime]") {
   every_verb<float, float>([](const std::string& name, const auto& op, const auto& call) {

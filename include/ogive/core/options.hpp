@@ -15,6 +15,12 @@ enum class form {
   convolution,  ///< with the kernel of a time-invariant operator, by fast Fourier transforms
 };
 
+/// Its word, for messages.
+constexpr const char* to_string(form f) noexcept {
+  constexpr const char* words[] = {"automatic", "left", "right", "recurrent", "chunked", "convolution"};
+  return words[static_cast<int>(f)];
+}
+
 /// How to compute, never what: no option changes a result beyond rounding.
 struct options {
   ogive::form form = form::automatic;

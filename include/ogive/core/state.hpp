@@ -111,6 +111,14 @@ struct diagonal_state_gradient {
   view<S, 3> initial{};
 };
 
+/// The same of a state that all channels share, [sequences, N].
+template <class S>
+struct vector_state_gradient {
+  using storage_type = S;
+  view<const S, 2> final{};
+  view<S, 2> initial{};
+};
+
 /// The same of a history, [sequences, D, Lk − 1].
 template <storage S>
 struct history_state_gradient {

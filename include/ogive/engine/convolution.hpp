@@ -7,18 +7,19 @@
 //   const convolution_problem<T, S> p{.u = u, .y = y, .taps = Lk, .skip = D, …};
 //   const convolution_cut cut = convolution_cut_of<Acc>(p, form);      direct, or by transforms: from shape alone
 //   make_convolution_tables<Acc>(cut, ctx);                            at the door; allocates when a size is new
-//   ctx.reserve(ctx.workers() · convolution_bytes<Acc>(p, cut, kernel));      likewise; with p and kernel alone both are
+//   ctx.reserve(ctx.workers() · convolution_bytes<Acc>(p, cut, kernel));      likewise; with p and kernel alone both
+//   are
 //                                                                      for every cut, of fewer tokens too
 //   convolve<Acc>(p, cut, kernel, ctx);                                noexcept, allocates nothing
 //
 // `kernel(channel, to, memory)` writes K_0 … K_{Lk−1} of a channel to `to`, noexcept; it may take `kernel.bytes()` of
-// scratch from the arena, if it has that member. It is called once for each channel and share of the sequences (a single
-// one unless there are few channels and many sequences), so that kernels may be made where they are used: no [D, Lk]
-// tensor is needed. `add(at, first, count, channel, row)`, an optional last argument of convolve, is called before
+// scratch from the arena, if it has that member. It is called once for each channel and share of the sequences (a
+// single one unless there are few channels and many sequences), so that kernels may be made where they are used: no [D,
+// Lk] tensor is needed. `add(at, first, count, channel, row)`, an optional last argument of convolve, is called before
 // outputs are stored, with those of the tokens [first, first + count) of sequence `at` in a row of Acc: to it an
-// operator adds what else its outputs have.
+// operator adds what else its outputs have. It too may take the scratch of `kernel`, as one more argument.
 //
-// Two ways. Direct: Lk products for each output, in order from the oldest input to the newest, vectors over time; an
+// Two ways. Direct: Lk products for each output, in an order that Lk alone decides, vectors over time; an
 // output is the same to the bit in whatever pieces the sequence comes, and the future never reaches the past. By
 // transforms: blocks of outputs with the Lk − 1 inputs before each (overlap-save), zeros where there are none, so that
 // nothing wraps; a single block where that is cheapest. There an error is relative to the largest numbers of a block,
@@ -50,10 +51,10 @@ template <class T, class S = T>
 struct convolution_problem {
   view<const T, 3> u{};
   view<T, 3> y{};
-  index_t taps = 0;                   ///< Lk
-  view<const accum_t<T>, 1> skip{};   ///< D [D]
-  history_state<S> st{};              ///< pools [slots, D, Lk − 1]
-  integers lengths{}, offsets{};      ///< rows of padding are 0
+  index_t taps = 0;                  ///< Lk
+  view<const accum_t<T>, 1> skip{};  ///< D [D]
+  history_state<S> st{};             ///< pools [slots, D, Lk − 1]
+  integers lengths{}, offsets{};     ///< rows of padding are 0
 
   index_t channels() const noexcept { return u.extent(2); }
   index_t sequences() const noexcept { return offsets.present() ? offsets.size() - 1 : u.extent(0); }
@@ -73,13 +74,12 @@ struct convolution_problem {
 /// How it is cut up: rows of inputs, `past` (whole vectors, Lk − 1 or more) of them before each block of `block`.
 struct convolution_cut {
   bool direct = true;
-  index_t size = 0;   ///< of the transforms
+  index_t size = 0;  ///< of the transforms
   index_t past = 0;
   index_t block = 0;
-  index_t group = 1;  ///< channels of a task
-  index_t share = 1;  ///< sequences of a task
-  bool keeps = false; ///< the values of all kernels of a group, for several blocks
-  bool few = false;   ///< direct, sequences of few tokens with vectors over taps: other bits, in any such piece the same
+  index_t group = 1;   ///< channels of a task
+  index_t share = 1;   ///< sequences of a task
+  bool keeps = false;  ///< the values of all kernels of a group, for several blocks
   index_t row() const noexcept { return direct ? past + block : size; }
 };
 
@@ -92,7 +92,8 @@ struct kernel_tensor {
     constexpr index_t W = simd::width<Acc>;
     for (index_t l = 0; l < K.extent(1); l += W) {
       const index_t count = std::min(W, K.extent(1) - l);
-      simd::store(to + l, simd::load_strided<Acc, simd::default_arch>(K.pointer(channel, l), K.stride(1), count), count);
+      simd::store(to + l, simd::load_strided<Acc, simd::default_arch>(K.pointer(channel, l), K.stride(1), count),
+                  count);
     }
   }
 };
@@ -117,8 +118,8 @@ struct convolution_costs {
   }
 };
 
-/// f(n) for the sizes of transforms that may be used: for a block that is the whole, but at most eight times the kernel,
-/// which a larger one could not win back; then by halves, down to a kernel and a vector.
+/// f(n) for the sizes of transforms that may be used: for a block that is the whole, but at most eight times the
+/// kernel, which a larger one could not win back; then by halves, down to a kernel and a vector.
 template <class Acc, class F>
 void for_transform_sizes(index_t tokens, index_t past, const F& f) noexcept {
   using transform = polynomial_transform<Acc>;
@@ -133,8 +134,14 @@ struct convolution_passes {
   double each = 2, once = 1, direct = 1;
 };
 
-/// From shape alone. `way` is automatic, recurrent (direct) or convolution (by transforms, of `size` if it is given: else
-/// of the size that costs least).
+/// Sequences of a task, so that there are tasks enough.
+inline index_t convolution_share(index_t sequences, index_t groups) noexcept {
+  constexpr index_t enough = 64;
+  return std::clamp<index_t>(sequences * groups / enough, 1, std::max<index_t>(sequences, 1));
+}
+
+/// From shape alone. `way` is automatic, recurrent (direct) or convolution (by transforms, of `size` if it is given:
+/// else of the size that costs least).
 template <class Acc, class T, class S>
 convolution_cut convolution_cut_of(const convolution_problem<T, S>& p, form way, index_t size = 0,
                                    const convolution_passes& passes = {}) noexcept {
@@ -147,7 +154,8 @@ convolution_cut convolution_cut_of(const convolution_problem<T, S>& p, form way,
   };
   double least = std::numeric_limits<double>::infinity();
   for_transform_sizes<Acc>(tokens, cut.past, [&](index_t candidate) noexcept {
-    const double transforms = passes.each * static_cast<double>(blocks_of(candidate)) + passes.once / static_cast<double>(n);
+    const double transforms =
+        passes.each * static_cast<double>(blocks_of(candidate)) + passes.once / static_cast<double>(n);
     const double cost = transforms * convolution_costs<Acc>::transform(candidate);
     if (size != 0 ? candidate != size : cost >= least) return;
     least = cost;
@@ -155,12 +163,11 @@ convolution_cut convolution_cut_of(const convolution_problem<T, S>& p, form way,
   });
   const double direct = passes.direct * convolution_costs<Acc>::direct(tokens, p.taps);
   cut.direct = way == form::recurrent || (way == form::automatic && direct <= least);
-  cut.block = cut.direct ? whole(std::clamp<index_t>(tokens, 1, std::max<index_t>(1024, 2 * cut.past)))
-                         : cut.size - cut.past;
+  cut.block =
+      cut.direct ? whole(std::clamp<index_t>(tokens, 1, std::max<index_t>(1024, 2 * cut.past))) : cut.size - cut.past;
   cut.group = std::clamp<index_t>(p.channels(), 1, p.u.stride(2) == 1 ? W : 4);
   const index_t groups = (p.channels() + cut.group - 1) / cut.group;
-  constexpr index_t enough = 64;  // tasks
-  cut.share = std::clamp<index_t>(n * groups / enough, 1, n);
+  cut.share = convolution_share(n, groups);
   cut.keeps = cut.direct || cut.share > 1 || blocks_of(cut.size) > 1;
   return cut;
 }
@@ -176,6 +183,12 @@ void make_convolution_tables(const convolution_problem<T, S>& p, context& ctx) {
   const index_t past = convolution_cut_of<Acc>(p, form::recurrent).past;
   for_transform_sizes<Acc>(p.u.extent(1), past, [&](index_t n) { ctx.cache<polynomial_transforms<Acc>>().make(n); });
 }
+
+/// A kernel whose values are there: `values(channel)`, as transform_taps leaves them.
+template <class Kernel>
+concept kept_values = requires(const Kernel& kernel) {
+  kernel.values(index_t{});
+};
 
 template <class Kernel>
 std::size_t kernel_bytes(const Kernel& kernel) noexcept {
@@ -208,18 +221,38 @@ std::size_t convolution_bytes(const convolution_problem<T, S>& p, const Kernel& 
   return most;
 }
 
-/// to_t = Σ_j k_j from_{t+j} for G vectors of t.
+/// Adds the taps W apart from each of the next W, `Apart` of them: what is loaded for one output serves the tap W
+/// further on and the vector before it.
+template <int Apart, int G, class Acc>
+OGIVE_INLINE void slide_on(const Acc* from, const Acc* k, simd::batch<Acc>* sum) noexcept {
+  using vector = simd::batch<Acc>;
+  constexpr index_t W = simd::width<Acc>;
+  for (index_t j = 0; j < W; ++j) {
+    vector tap[Apart];
+    unroll<Apart>([&](auto b) __attribute__((always_inline)) { tap[b] = vector(k[j + b * W]); });
+    unroll<G + Apart - 1>([&](auto i) __attribute__((always_inline)) {
+      const vector x = simd::load(from + j + i * W);
+      unroll<Apart>([&](auto b) __attribute__((always_inline)) {
+        if constexpr (i - b >= 0 && i - b < G) sum[i - b] = simd::fma(tap[b], x, sum[i - b]);
+      });
+    });
+  }
+}
+
+/// to_t = Σ_j k_j from_{t+j} for G vectors of t, in an order of j that the number of taps alone decides.
 template <int G, class Acc>
 OGIVE_INLINE void slide(const Acc* from, const Acc* k, index_t taps, Acc* to) noexcept {
   using vector = simd::batch<Acc>;
   constexpr index_t W = simd::width<Acc>;
   vector sum[G];
   unroll<G>([&](auto g) __attribute__((always_inline)) { sum[g] = vector(Acc(0)); });
-  for (index_t j = 0; j < taps; ++j) {
+  index_t j = 0;
+  for (; j + 4 * W <= taps; j += 4 * W) slide_on<4, G>(from + j, k + j, sum);
+  for (; j + 2 * W <= taps; j += 2 * W) slide_on<2, G>(from + j, k + j, sum);
+  for (; j < taps; ++j) {
     const vector tap(k[j]);
-    unroll<G>([&](auto g) __attribute__((always_inline)) {
-      sum[g] = simd::fma(tap, simd::load(from + j + g * W), sum[g]);
-    });
+    unroll<G>([&](auto g)
+                  __attribute__((always_inline)) { sum[g] = simd::fma(tap, simd::load(from + j + g * W), sum[g]); });
   }
   unroll<G>([&](auto g) __attribute__((always_inline)) { simd::store(to + g * W, sum[g]); });
 }
@@ -233,27 +266,6 @@ OGIVE_NOINLINE void convolve_direct(Acc* x, index_t count, const Acc* reversed, 
   Acc* to = x + (count + W - 1) / W * W;
   for (; (to - x) % (G * W) != 0; to -= W) slide<1>(to - W - (taps - 1), reversed, taps, to - W);
   for (; to > x; to -= G * W) slide<G>(to - G * W - (taps - 1), reversed, taps, to - G * W);
-}
-
-/// The same for few outputs, vectors over taps.
-template <class Acc>
-OGIVE_NOINLINE void convolve_few(Acc* x, index_t count, const Acc* reversed, index_t taps) noexcept {
-  using vector = simd::batch<Acc>;
-  constexpr index_t W = simd::width<Acc>;
-  constexpr int G = 4;
-  for (index_t t = count; t-- > 0;) {
-    const Acc* from = x + t - (taps - 1);
-    vector sum[G];
-    unroll<G>([&](auto g) __attribute__((always_inline)) { sum[g] = vector(Acc(0)); });
-    index_t j = 0;
-    for (; j + G * W <= taps; j += G * W) {
-      unroll<G>([&](auto g) __attribute__((always_inline)) {
-        sum[g] = simd::fma(simd::load(reversed + j + g * W), simd::load(from + j + g * W), sum[g]);
-      });
-    }
-    for (; j < taps; j += W) sum[0] = simd::fma(simd::load(reversed + j, taps - j), simd::load(from + j, taps - j), sum[0]);
-    x[t] = simd::reduce_add((sum[0] + sum[1]) + (sum[2] + sum[3]));
-  }
 }
 
 /// Inputs and outputs of a group of channels, and the state.
@@ -361,22 +373,23 @@ OGIVE_NOINLINE void convolve_group(const convolution_problem<T, S>& p, const con
   const index_t stride = cut.row() + W, of_kernel = cut.direct ? taps + W : cut.size;
   const convolution_rows<Acc, T, S> rows{p, channel, across, memory.take<Acc>(cut.group * stride), stride};
   Acc* kernels = memory.take<Acc>((cut.keeps ? cut.group : 1) * of_kernel);
-  for (index_t c = 0; c < across && cut.keeps && p.y.present(); ++c) {
-    Acc* own = kernels + c * of_kernel;
-    if (cut.direct) {
-      load_taps(p, kernel, channel + c, own, memory);
-      for (index_t i = 0, j = taps - 1; i < j; ++i, --j) {
-        const Acc k = own[i];
-        own[i] = own[j];
-        own[j] = k;
+  if constexpr (!kept_values<Kernel>) {
+    for (index_t c = 0; c < across && cut.keeps && p.y.present(); ++c) {
+      Acc* own = kernels + c * of_kernel;
+      if (cut.direct) {
+        load_taps(p, kernel, channel + c, own, memory);
+        for (index_t i = 0, j = taps - 1; i < j; ++i, --j) {
+          const Acc k = own[i];
+          own[i] = own[j];
+          own[j] = k;
+        }
+      } else {
+        transform_taps(p, kernel, channel + c, *transform, own, memory);
       }
-    } else {
-      transform_taps(p, kernel, channel + c, *transform, own, memory);
     }
   }
   for (index_t n = first; n < last; ++n) {
     const convolution_sequence at = p.sequence(n);
-    const bool few = cut.few && 4 * at.length <= W;
     for (index_t t = 0; t < at.live && p.y.present(); t += cut.block) {
       const index_t count = std::min(cut.block, at.live - t);
       rows.load(at, t - cut.past, cut.past + count);
@@ -384,15 +397,23 @@ OGIVE_NOINLINE void convolve_group(const convolution_problem<T, S>& p, const con
       for (index_t c = 0; c < across; ++c) {
         Acc* row = rows.panel + c * stride;
         if (cut.direct) {
-          (few ? convolve_few<Acc> : convolve_direct<Acc>)(row + cut.past, count, kernels + c * of_kernel, taps);
+          convolve_direct(row + cut.past, count, kernels + c * of_kernel, taps);
         } else {
-          Acc* values = cut.keeps ? kernels + c * of_kernel : kernels;
-          if (!cut.keeps) transform_taps(p, kernel, channel + c, *transform, values, memory);
+          const Acc* values = cut.keeps ? kernels + c * of_kernel : kernels;
+          if constexpr (kept_values<Kernel>) {
+            values = kernel.values(channel + c);
+          } else if (!cut.keeps) {
+            transform_taps(p, kernel, channel + c, *transform, kernels, memory);
+          }
           transform->forward(row);
           transform->multiply(row, values);
           transform->inverse(row);
         }
-        add(at, t, count, channel + c, row + cut.past);
+        if constexpr (requires { add(at, t, count, channel + c, row + cut.past, memory); }) {
+          add(at, t, count, channel + c, row + cut.past, memory);
+        } else {
+          add(at, t, count, channel + c, row + cut.past);
+        }
       }
       rows.store(at, t, count, cut.past, p.y);
     }

@@ -2,16 +2,17 @@
 //
 //   du_t = Σ_l K_l v_{t+l} + D v_t,   dK_l = Σ_t v_t u_{t−l},   dD = Σ_t v_t u_t
 //
-// where t runs over the history too. A task owns channels and takes them through all sequences, each from its last block
-// to the first, so that sums over tokens have one order. What a block says of the inputs before it is carried there.
+// where t runs over the history too. A task owns channels and takes them through all sequences, each from its last
+// block to the first, so that sums over tokens have one order. What a block says of the inputs before it is carried
+// there.
 //
 //   const convolution_cut cut = convolution_backward_cut_of<Acc>(p, form);
 //   make_convolution_tables<Acc>(cut, ctx);
 //   ctx.reserve(ctx.workers() · convolution_backward_bytes<Acc>(p, cut, kernel));
 //   convolve_backward<Acc>(p, cut, kernel, d, sink, ctx);
 //
-// `sink(channel, d_taps)`, noexcept, is called once for each channel if d.taps says that it is wanted: dK_l at d_taps[l],
-// and dD is dK_0.
+// `sink(channel, d_taps)`, noexcept, is called once for each channel if d.taps says that it is wanted: dK_l at
+// d_taps[l], and dD is dK_0.
 #pragma once
 
 #include <ogive/engine/convolution.hpp>
@@ -33,9 +34,9 @@ struct convolution_gradients {
 
 template <class Acc, class T, class S>
 convolution_cut convolution_backward_cut_of(const convolution_problem<T, S>& p, form way) noexcept {
-  convolution_cut cut = convolution_cut_of<Acc>(p, way, 0, {.each = 3, .once = 2, .direct = 2});
-  constexpr index_t enough = 16, most = 1 << 18;  // tasks, and numbers in a panel
-  cut.group = std::clamp<index_t>(std::min(p.channels() / enough, most / cut.row()), 1, cut.group);
+  convolution_cut cut = convolution_cut_of<Acc>(p, way, 0, {.each = 3, .once = 2, .direct = 3.4});
+  constexpr index_t most = 1 << 18;  // numbers in a panel
+  cut.group = std::clamp<index_t>(most / cut.row(), 1, cut.group);
   cut.share = std::max<index_t>(p.sequences(), 1);
   cut.keeps = true;
   return cut;

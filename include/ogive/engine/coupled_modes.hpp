@@ -9,6 +9,7 @@
 #include <ogive/engine/convolution.hpp>
 #include <ogive/engine/coupled_modes_kernel.hpp>
 #include <ogive/engine/diagonal_policy.hpp>
+#include <ogive/engine/kept_panels.hpp>
 #include <ogive/engine/tasks.hpp>
 #include <ogive/engine/verbs.hpp>
 
@@ -19,8 +20,9 @@ inline namespace OGIVE_ABI {
 
 /// An operator of the engine: an aggregate of views with u [B, L, D], C [D, N], D [D], `lengths`, `offsets`, and
 /// - `states()` (N), `rank()` (R), `channels()` (D of the parameters);
-/// - `coefficients(d, step)`: A̅ and B̅ of a channel in double; noexcept, on a checked operator;
-/// - `check_system(checker&)` of all but u, and `check_written(checker&, field, x)` that x overlaps none of the fields.
+/// - `coefficients(d, step)`: A̅ and B̅ of a channel in double; noexcept, on a checked operator. Where it has Q [D, R, N],
+///   these are its fields Lambda, P, Q and B as they stand;
+/// - `check_system(checker&)` of all but u, and `fields(f)`, which calls f(name, view) for each view that is read.
 template <class Op>
 concept coupled_modes_operator = requires(const Op& op, const dplr_step<std::complex<double>>& step) {
   typename Op::default_state;
@@ -76,7 +78,11 @@ class coupled_task {
     const index_t first = task / plan.blocks * plan.sequences;
     const index_t last = std::min(first + plan.sequences, coupled_sequences(op));
     if (first >= last) return;
-    own.panel_.pack(op, own.channel_, own.channels_, own.coefficients_);
+    if constexpr (has_panels<Op>) {
+      own.panel_.modes = reinterpret_cast<Acc*>(op.panels) + task % plan.blocks * own.panel_.numbers();
+    } else {
+      own.panel_.pack(op, own.channel_, own.channels_, own.coefficients_);
+    }
     for (index_t s = first; s < last; ++s) own.sequence(s);
   }
 
@@ -118,7 +124,8 @@ class coupled_task {
       for (index_t t = live; t < count; ++t) simd::store(sums_ + t * W, read);
     }
     if (op_.D.present()) {
-      const vector skip = simd::load_strided<Acc, simd::default_arch>(op_.D.pointer(channel_), op_.D.stride(0), channels_);
+      const vector skip =
+          simd::load_strided<Acc, simd::default_arch>(op_.D.pointer(channel_), op_.D.stride(0), channels_);
       for (index_t t = 0; t < count; ++t) {
         Acc* at = sums_ + t * W;
         simd::store(at, simd::fma(skip, simd::load(u_ + t * W), simd::load(at)));
@@ -137,8 +144,8 @@ class coupled_task {
   auto part_of(const view<S, 3>& pool, index_t slot, index_t part) const noexcept {
     using Real = real_of<std::remove_const_t<S>>;
     using Kept = std::conditional_t<std::is_const_v<S>, const Real, Real>;
-    return view<Kept, 2>(reinterpret_cast<Kept*>(pool.pointer(slot, channel_, 0)) + part,
-                         {panel_.states, channels_}, {2 * pool.stride(2), 2 * pool.stride(1)});
+    return view<Kept, 2>(reinterpret_cast<Kept*>(pool.pointer(slot, channel_, 0)) + part, {panel_.states, channels_},
+                         {2 * pool.stride(2), 2 * pool.stride(1)});
   }
   void load(index_t s) const noexcept {
     const index_t slot = st_.initial.present() ? core::checker::slot_of(st_.initial_slots, s) : -1;
@@ -200,18 +207,18 @@ struct coupled_convolution {
   static std::size_t bytes(const Op& op, const problem& p, const convolution_cut& cut) noexcept {
     return coupled_kernel::bytes(op.states(), op.rank(), kernel_size(p.taps)) + convolution_bytes<Acc>(p, cut, none);
   }
-  /// For as many tokens or fewer.
+  /// For as many tokens or fewer, packed or not: no sequence is longer than the row.
   static std::size_t most_bytes(const Op& op) noexcept {
-    const problem p = of(op, {}, 0, op.u.extent(2));
+    const problem p = of_row(op);
     std::size_t most = 0;
     for_transform_sizes<Acc>(p.u.extent(1), cut_of(p).past,
                              [&](index_t n) noexcept { most = std::max(most, bytes(op, p, cut_of(p, n))); });
     return most;
   }
   static void make_tables(const Op& op, context& ctx) {
-    const problem p = of(op, {}, 0, op.u.extent(2));
-    make_convolution_tables<Acc>(p, ctx);
-    ctx.cache<polynomial_transforms<double>>().make(kernel_size(p.taps));
+    const index_t most = cut_of(of_row(op)).past + op.u.extent(1);
+    make_sizes<Acc>(most, ctx);
+    make_sizes<double>(op.u.extent(1), ctx);
   }
 
   static void run(const Op& op, const view<T, 3>& y, context& ctx) {
@@ -234,6 +241,18 @@ struct coupled_convolution {
   }
 
  private:
+  static problem of_row(const Op& op) noexcept {
+    problem p = of(op, {}, 0, op.u.extent(2));
+    p.taps = op.u.extent(1);
+    return p;
+  }
+  template <class X>
+  static void make_sizes(index_t most, context& ctx) {
+    using transform = polynomial_transform<X>;
+    for (index_t n = transform::least; n <= transform::size_for(most); n *= 2) {
+      ctx.cache<polynomial_transforms<X>>().make(n);
+    }
+  }
   static constexpr auto none = [](index_t, Acc*, arena) noexcept {};
 };
 
@@ -265,10 +284,10 @@ struct coupled_modes_engine {
     ask.offsets(op.offsets, op.u.extent(0), op.u.extent(1));
     if (!ask) return ask.result();
     ask.lengths(op.lengths, coupled_sequences(op));
-    ask.extents("y", y, op.u.extents(), "[B, L, D] as u").output("y", y).apart("y", y, "u", op.u);
-    ask.apart("final", st.final, "u", op.u);
-    op.check_written(ask, "y", y);
-    op.check_written(ask, "final", st.final);
+    ask.extents("y", y, op.u.extents(), "[B, L, D] as u").output("y", y);
+    op.fields([&](const char* field, const auto& x) noexcept {
+      ask.apart("y", y, field, x).apart("final", st.final, field, x);
+    });
     ask.pools("initial", st.initial, "final", st.final, st.initial_slots, st.final_slots, coupled_sequences(op),
               {0, op.channels(), op.states()}, "[slots, D, N]");
     ask.apart("final", st.final, "y", y).apart("y", y, "initial", st.initial);
@@ -305,15 +324,63 @@ struct coupled_modes_engine {
     });
   }
 
+  // Its part in `prepare`: the panels of all blocks of channels.
+
+  template <class Op>
+  static index_t inputs(const Op& op) noexcept {
+    return op.channels();
+  }
+  template <class Op>
+  static index_t outputs(const Op& op) noexcept {
+    return op.channels();
+  }
+  template <class Op>
+  static shape<3> state_shape(const Op& op, index_t slots) noexcept {
+    return {slots, op.channels(), op.states()};
+  }
+  template <class Op>
+  static std::size_t panel_bytes(const Op& op) noexcept {
+    using panel = coupled_panel<accum_t<typename Op::scalar>>;
+    const index_t blocks = (op.channels() + panel::W - 1) / panel::W;
+    return static_cast<std::size_t>(blocks * panel{op.states(), op.rank()}.numbers()) * sizeof(*panel::modes);
+  }
+  template <class Op>
+  static std::size_t pack_bytes(const Op& op) noexcept {
+    arena counted;
+    coupled_coefficients::carve(op.states(), op.rank(), counted);
+    return counted.used();
+  }
+  template <class Op>
+  static void pack(const with_panels<Op>& op, arena memory) noexcept {
+    using panel = coupled_panel<accum_t<typename Op::scalar>>;
+    const auto coefficients = coupled_coefficients::carve(op.states(), op.rank(), memory);
+    panel p{.states = op.states(), .rank = op.rank(), .modes = reinterpret_cast<decltype(panel::modes)>(op.panels)};
+    for (index_t d = 0; d < op.channels(); d += panel::W, p.modes += p.numbers()) {
+      p.pack(op, d, std::min(panel::W, op.channels() - d), coefficients);
+    }
+  }
+  /// A sweep has lanes across channels.
+  template <class Acc, class Op>
+  static double token_cost(const Op& op) noexcept {
+    return static_cast<double>(op.states() * (8 + 4 * op.rank())) / static_cast<double>(simd::width<Acc>) / 0.7;
+  }
+
  private:
   template <class Op>
   using convolution_of = coupled_convolution<accum_t<typename Op::scalar>, Op>;
 
-  /// Whether the kernel pays for itself: it costs as much as the sweep of so many sequences.
+  /// Whether all sequences together gain by transforms what their kernel costs: nanoseconds, about, for a channel and
+  /// token, from measurements of float and double on vectors of 64 bytes.
   template <class Op>
   static bool convolution_pays(const Op& op) noexcept {
-    constexpr index_t enough = 12;
-    return !op.offsets.present() && op.u.extent(0) >= enough && op.u.extent(1) >= 256;
+    if (op.offsets.present() || op.u.extent(1) < 64) return false;
+    const auto N = static_cast<double>(op.states()), R = static_cast<double>(op.rank());
+    const auto batch = static_cast<double>(op.u.extent(0)), length = static_cast<double>(op.u.extent(1));
+    const double width = static_cast<double>(sizeof(accum_t<typename Op::scalar>)) / 4;
+    const double sweep = width * N * (0.15 + 0.08 * R), transforms = width * 3;
+    const auto taps = static_cast<double>(coupled_kernel::transform::size_for(op.u.extent(1)));
+    const double kernel = 0.4 * N * (1 + R) * (1 + R) * taps / length;
+    return batch * (sweep - transforms) > kernel;
   }
 };
 
@@ -332,7 +399,7 @@ status check_kernel(const Op& op, const view<accum_t<typename Op::scalar>, 2>& K
   ask.given("K", K);
   if (!ask) return ask.result();
   ask.extents("K", K, {op.channels(), -1}, "[D, L], D as Lambda").output("K", K);
-  op.check_written(ask, "K", K);
+  op.fields([&](const char* field, const auto& x) noexcept { ask.apart("K", K, field, x); });
   return ask.result();
 }
 

@@ -56,9 +56,7 @@ class coupled_kernel {
   }
 
   /// K_l of the lane-th channel.
-  double tap(index_t lane, index_t l) const noexcept {
-    return values_[lane * 2 * m_ + l] / static_cast<double>(m_);
-  }
+  double tap(index_t lane, index_t l) const noexcept { return values_[lane * 2 * m_ + l] / static_cast<double>(m_); }
 
  private:
   index_t rank() const noexcept { return panel_.rank; }
@@ -197,7 +195,7 @@ class coupled_kernel {
       const vector both = one / (d * e), d_inverse = both * e, e_inverse = both * d;
       const vector f_re = d_re * d_inverse, f_im = d_im * d_inverse, g_re = e_re * e_inverse, g_im = e_im * e_inverse;
       const vector sum_re = f_re + g_re, sum_im = f_im + g_im, less_re = f_re - g_re, less_im = f_im - g_im;
-      const auto add = [&](index_t i, vector& to_re, vector& to_im) __attribute__((always_inline)) {
+      const auto add = [&](index_t i, vector & to_re, vector & to_im) __attribute__((always_inline)) {
         const vector v_re = simd::load(at + (2 + 2 * i) * W), v_im = simd::load(at + (3 + 2 * i) * W);
         to_re = simd::fma(v_re, sum_re, simd::fnma(v_im, less_im, to_re));
         to_im = simd::fma(v_re, sum_im, simd::fma(v_im, less_re, to_im));
@@ -258,10 +256,10 @@ class coupled_kernel {
   coupled_panel<double> panel_;
   coupled_coefficients coefficients_;
   index_t m_;
-  double* cauchy_;   // [states, cauchy_planes, W]
-  double* sums_;     // [R + 1, R + 1, 2, W]
-  complex* roots_;   // [m]
-  double* values_;   // [W, n]
+  double* cauchy_;  // [states, cauchy_planes, W]
+  double* sums_;    // [R + 1, R + 1, 2, W]
+  complex* roots_;  // [m]
+  double* values_;  // [W, n]
 };
 
 }  // namespace detail

@@ -29,35 +29,31 @@ struct coupled_coefficients {
   }
 };
 
-/// Up to W channels. `modes` has for every mode a, b, 2 c̄ and, for each r, 2 q̄ and −u, real and imaginary parts, so that
-/// products of real parts and of imaginary ones are added.
+/// Up to W channels. `modes` has for every mode a, b, 2 c̄ and, for each r, 2 q̄ and −u, real and imaginary parts, so
+/// that products of real parts and of imaginary ones are added.
 template <class Acc>
 struct coupled_panel {
   static constexpr index_t W = simd::width<Acc>;
   index_t states, rank;
-  Acc* modes;  // [states, planes, W]
-  Acc* h;      // [states, 2, W]
-  Acc* s;      // [rank, W]
+  Acc* modes = nullptr;  // [states, planes, W]
+  Acc* h = nullptr;      // [states, 2, W]
+  Acc* s = nullptr;      // [rank, W]
 
   index_t planes() const noexcept { return 6 + 4 * rank; }
+  index_t numbers() const noexcept { return states * planes() * W; }
 
   static coupled_panel carve(index_t states, index_t rank, arena& memory) noexcept {
-    coupled_panel p{states, rank, nullptr, nullptr, nullptr};
-    p.modes = memory.take<Acc>(states * p.planes() * W);
+    coupled_panel p{states, rank};
+    p.modes = memory.take<Acc>(p.numbers());
     p.h = memory.take<Acc>(states * 2 * W);
     p.s = memory.take<Acc>(std::max<index_t>(rank, 1) * W);
     return p;
   }
 
-  void put(index_t n, index_t plane, index_t lane, const std::complex<double>& x) const noexcept {
-    Acc* at = modes + (n * planes() + plane) * W + lane;
-    at[0] = static_cast<Acc>(x.real());
-    at[W] = static_cast<Acc>(x.imag());
-  }
-
   /// The coefficients of `channels` channels from `channel` on; other lanes stay zero.
   template <class Op>
   void pack(const Op& op, index_t channel, index_t channels, const coupled_coefficients& of) const noexcept {
+    if (op.Q.present()) return pack_steps(op, channel, channels);
     zero_tile(modes, W, 0, states * planes(), W);
     for (index_t lane = 0; lane < channels; ++lane) {
       op.coefficients(channel + lane, of.step);
@@ -72,6 +68,36 @@ struct coupled_panel {
       }
     }
   }
+
+ private:
+  void put(index_t n, index_t plane, index_t lane, const std::complex<double>& x) const noexcept {
+    Acc* at = modes + (n * planes() + plane) * W + lane;
+    at[0] = static_cast<Acc>(x.real());
+    at[W] = static_cast<Acc>(x.imag());
+  }
+
+  /// Steps as they are given, a plane at a time.
+  template <class Op>
+  void pack_steps(const Op& op, index_t channel, index_t channels) const noexcept {
+    using Real = typename Op::accum;
+    const auto put_plane = [&](const auto& x, index_t plane, Acc re, Acc im) noexcept {
+      for (const index_t part : {0, 1}) {
+        const view<const Real, 2> numbers(reinterpret_cast<const Real*>(x.data()) + part, {states, channels},
+                                          {2 * x.stride(1), 2 * x.stride(0)});
+        load_tile(numbers, modes + (plane + part) * W, planes() * W, [factor = part == 0 ? re : im](index_t) noexcept {
+          return [factor](const simd::batch<Acc>& v, index_t) noexcept { return simd::batch<Acc>(factor) * v; };
+        });
+      }
+    };
+    const auto of = [&](const auto& x) noexcept { return x.slice(0, channel, channels); };
+    put_plane(of(op.Lambda), 0, 1, 1);
+    put_plane(of(op.B), 2, 1, 1);
+    put_plane(of(op.C), 4, 2, -2);
+    for (index_t r = 0; r < rank; ++r) {
+      put_plane(of(op.Q.permute({1, 0, 2})[r]), 6 + 4 * r, 2, -2);
+      put_plane(of(op.P.permute({1, 0, 2})[r]), 8 + 4 * r, -1, -1);
+    }
+  }
 };
 
 /// f(r) for r < rank, which is a constant where it is known.
@@ -84,7 +110,7 @@ OGIVE_INLINE void each_rank(index_t rank, const F& f) noexcept {
   }
 }
 template <int Rank>
-inline constexpr index_t rank_room = Rank < 0 ? dplr_most_rank : Rank > 0 ? Rank : 1;
+inline constexpr index_t rank_room = Rank<0 ? dplr_most_rank : Rank> 0 ? Rank : 1;
 
 /// u and y [tokens, W]; without an input only the state goes on.
 template <int Rank, bool Driven, class Acc>
@@ -93,11 +119,13 @@ OGIVE_NOINLINE void sweep_coupled(const coupled_panel<Acc>& p, index_t tokens, c
   constexpr index_t W = simd::width<Acc>;
   const vector zero(Acc(0));
   vector s[rank_room<Rank>];
-  each_rank<Rank>(p.rank, [&](index_t r) __attribute__((always_inline)) { s[r] = simd::load(p.s + r * W); });
+  each_rank<Rank>(
+      p.rank, [&](index_t r) __attribute__((always_inline)) { s[r] = simd::load(p.s + r * W); });
   for (index_t t = 0; t < tokens; ++t) {
     const vector input = Driven ? simd::load(u + t * W) : zero;
     vector sum_re = zero, sum_im = zero, s_re[rank_room<Rank>], s_im[rank_room<Rank>];
-    each_rank<Rank>(p.rank, [&](index_t r) __attribute__((always_inline)) { s_re[r] = s_im[r] = zero; });
+    each_rank<Rank>(
+        p.rank, [&](index_t r) __attribute__((always_inline)) { s_re[r] = s_im[r] = zero; });
     const Acc* m = p.modes;
     Acc* h = p.h;
     for (index_t n = 0; n < p.states; ++n, m += p.planes() * W, h += 2 * W) {
@@ -110,25 +138,29 @@ OGIVE_NOINLINE void sweep_coupled(const coupled_panel<Acc>& p, index_t tokens, c
       }
       re = simd::fnma(plane(1), h_im, re);
       im = simd::fma(plane(1), h_re, im);
-      each_rank<Rank>(p.rank, [&](index_t r) __attribute__((always_inline)) {
-        re = simd::fma(plane(8 + 4 * r), s[r], re);
-        im = simd::fma(plane(9 + 4 * r), s[r], im);
-      });
+      each_rank<Rank>(
+          p.rank, [&](index_t r) __attribute__((always_inline)) {
+            re = simd::fma(plane(8 + 4 * r), s[r], re);
+            im = simd::fma(plane(9 + 4 * r), s[r], im);
+          });
       simd::store(h, re);
       simd::store(h + W, im);
       if constexpr (Driven) {
         sum_re = simd::fma(plane(4), re, sum_re);
         sum_im = simd::fma(plane(5), im, sum_im);
       }
-      each_rank<Rank>(p.rank, [&](index_t r) __attribute__((always_inline)) {
-        s_re[r] = simd::fma(plane(6 + 4 * r), re, s_re[r]);
-        s_im[r] = simd::fma(plane(7 + 4 * r), im, s_im[r]);
-      });
+      each_rank<Rank>(
+          p.rank, [&](index_t r) __attribute__((always_inline)) {
+            s_re[r] = simd::fma(plane(6 + 4 * r), re, s_re[r]);
+            s_im[r] = simd::fma(plane(7 + 4 * r), im, s_im[r]);
+          });
     }
     if constexpr (Driven) simd::store(y + t * W, sum_re + sum_im);
-    each_rank<Rank>(p.rank, [&](index_t r) __attribute__((always_inline)) { s[r] = s_re[r] + s_im[r]; });
+    each_rank<Rank>(
+        p.rank, [&](index_t r) __attribute__((always_inline)) { s[r] = s_re[r] + s_im[r]; });
   }
-  each_rank<Rank>(p.rank, [&](index_t r) __attribute__((always_inline)) { simd::store(p.s + r * W, s[r]); });
+  each_rank<Rank>(
+      p.rank, [&](index_t r) __attribute__((always_inline)) { simd::store(p.s + r * W, s[r]); });
 }
 
 template <bool Driven, class Acc>

@@ -65,8 +65,7 @@ void check_diagonal_call(core::checker& ask, const Op& op, const State& st, cons
                 "the state is complex where A is complex, and only there");
   ask.chunk(how);
   if (ask && how.form != form::automatic && how.form != form::recurrent) {
-    constexpr const char* words[] = {"automatic", "left", "right", "recurrent", "chunked"};
-    ask.refuse("form", status_code::value) << words[static_cast<int>(how.form)]
+    ask.refuse("form", status_code::value) << to_string(how.form)
                                            << " does not exist where the decay varies per channel and state; "
                                               "use automatic or recurrent";
   }

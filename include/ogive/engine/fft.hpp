@@ -1,12 +1,13 @@
-// L5: fast Fourier transforms of real numbers over Eigen's FFT: kissfft unless the program chooses another one by Eigen's
-// own switches (EIGEN_FFTW_DEFAULT, EIGEN_MKL_DEFAULT, EIGEN_POCKETFFT_DEFAULT) before it includes anything of Eigen.
+// L5: fast Fourier transforms of real numbers over Eigen's FFT: kissfft unless the program chooses another one by
+// Eigen's own switches (EIGEN_FFTW_DEFAULT, EIGEN_MKL_DEFAULT, EIGEN_POCKETFFT_DEFAULT) before it includes anything of
+// Eigen.
 //
 //   forward  X_k = Σ_j x_j e^{−2πi jk/n},  0 ≤ k ≤ n/2          inverse  x_j = 1/n Σ_k X_k e^{2πi jk/n}, X_{n−k} = X̄_k
 //
-// A plan holds tables and temporaries, all made when it is made: what comes later allocates nothing. It is for one thread
-// at a time: `fft_plans`, kept in a context (`context::cache`), has one for each worker. Needs Eigen, which it includes.
-// Eigen's code has one name whatever it is compiled for: a program whose units differ in instruction sets should include
-// this header in one of them.
+// A plan holds tables and temporaries, all made when it is made: what comes later allocates nothing. It is for one
+// thread at a time: `fft_plans`, kept in a context (`context::cache`), has one for each worker. Needs Eigen, which it
+// includes. Eigen's code has one name whatever it is compiled for: a program whose units differ in instruction sets
+// should include this header in one of them.
 #pragma once
 
 #include <ogive/core/context.hpp>

@@ -6,8 +6,8 @@
 // the sweep over time, which holds h in registers, and the kernel K, whose powers are products of two tables.
 #pragma once
 
-#include <ogive/engine/modes_kernel.hpp>
-#include <ogive/engine/modes_task.hpp>
+#include <ogive/engine/modes_backward.hpp>
+#include <ogive/engine/modes_convolution.hpp>
 #include <ogive/engine/tasks.hpp>
 #include <ogive/engine/verbs.hpp>
 
@@ -17,7 +17,8 @@ namespace ogive {
 inline namespace OGIVE_ABI {
 
 /// An operator of the engine: an aggregate of views u [B, L, D], A, B and C [D, N], dt [D] and D [D], with `rule`,
-/// `alpha`, `lengths` and `offsets`, and the types and names that verbs want.
+/// `alpha`, `lengths` and `offsets`, the types and names that verbs want, and fields(f), which calls f(name, view) for
+/// each view that is read.
 template <class Op>
 concept modes_operator = requires(const Op& op) {
   typename Op::scalar;
@@ -37,8 +38,7 @@ inline constexpr index_t parts_of = is_complex<typename Op::number> ? 2 : 1;
 
 template <class Op, class X, std::size_t Rank>
 void modes_apart(core::checker& ask, const Op& op, const char* field, const view<X, Rank>& x) noexcept {
-  ask.apart(field, x, "u", op.u).apart(field, x, "A", op.A).apart(field, x, "B", op.B).apart(field, x, "C", op.C);
-  ask.apart(field, x, "dt", op.dt).apart(field, x, "D", op.D);
+  op.fields([&](const char* other, const auto& y) noexcept { ask.apart(field, x, other, y); });
 }
 
 /// The system: what a kernel needs. Numbers are looked at: a growing mode or a step that is none is a mistake nearly
@@ -70,8 +70,8 @@ void check_system(core::checker& ask, const Op& op) noexcept {
 template <class Op>
 void check_modes_fields(core::checker& ask, const Op& op, const options& how) noexcept {
   ask.chunk(how);
-  if (ask && how.form != form::automatic && how.form != form::recurrent) {
-    ask.refuse("form", status_code::value) << "has no other choice than automatic or recurrent";
+  if (ask && how.form != form::automatic && how.form != form::recurrent && how.form != form::convolution) {
+    ask.refuse("form", status_code::value) << "must be automatic, recurrent or convolution";
   }
   ask.given("u", op.u).extents("u", op.u, {-1, -1, -1}, "[B, L, D]");
   ask.given("A", op.A).extents("A", op.A, {op.u.extent(2), -1}, "[D, N], D as u");
@@ -80,28 +80,10 @@ void check_modes_fields(core::checker& ask, const Op& op, const options& how) no
   if (ask) ask.lengths(op.lengths, modes_sequences(op));
 }
 
-/// a and, as c, c b of channel d for its kernel.
-template <class Acc, class Op>
-void kernel_modes(const Op& op, index_t d, const kernel_scratch<Acc>& to) noexcept {
-  const index_t N = op.A.extent(1);
-  for (index_t n = 0; n < N; ++n) {
-    const auto [a, b] = mode_of(op, d, n);
-    const auto c = wide_of<typename Op::number>(op.C(d, n)) * b;
-    if constexpr (is_complex<typename Op::number>) {
-      to.a[n] = a.real();
-      to.a[N + n] = a.imag();
-      to.c[n] = 2 * c.real();
-      to.c[N + n] = 2 * c.imag();
-    } else {
-      to.a[n] = a;
-      to.c[n] = c;
-    }
-  }
-}
-
 struct modes_engine {
   static constexpr bool has_steps = true;
   static constexpr bool has_chunks = false;
+  static constexpr bool has_convolution = true;
   template <class Op>
   using output = view<typename Op::scalar, 3>;
 
@@ -129,7 +111,7 @@ struct modes_engine {
   template <class Op>
   static std::size_t bytes(const Op& op, const options&) noexcept {
     const auto most = [&]<class Acc>(Acc) noexcept {
-      std::size_t all = 0;
+      std::size_t all = convolution_bytes<Acc>(convolution_of_modes(op, {}), kernel_of_modes(op));
       diagonal_extents n = modes_extents(op);
       for (const index_t length : {n.length, std::min(n.length, modes_plan::few)}) {  // fewer tokens count too
         n.length = length;
@@ -142,16 +124,149 @@ struct modes_engine {
     return std::max(most(accum_t<typename Op::scalar>{}), most(double{}));
   }
 
-  template <verb, class Op, class State>
-  static void run(const Op& op, const State& st, const output<Op>& y, const options&, context& ctx) {
+  template <class Op>
+  static void make_tables(const Op& op, const options&, context& ctx) {
+    make_convolution_tables<accum_t<typename Op::scalar>>(convolution_of_modes(op, {}), ctx);
+  }
+
+  template <verb Verb, class Op, class State>
+  static void run(const Op& op, const State& st, const output<Op>& y, const options& how, context& ctx) {
     using Acc = sweep_t<typename Op::scalar, real_of<typename State::storage_type>>;
-    const auto plan = modes_plan::of<Acc, is_complex<typename Op::number>>(modes_extents(op), modes_sequences(op));
+    const bool asked = Verb == verb::convolution || (Verb == verb::forward && how.form == form::convolution);
+    const bool free = Verb == verb::forward && how.form == form::automatic;
+    if (asked || (free && convolution_is_faster<Acc>(op, st))) {
+      convolve_modes<Acc>(op, st, y, ctx);
+    } else {
+      sweep<Acc>(op, st, y, modes_outputs::all, ctx);
+    }
+  }
+
+  template <class Op, class State, class StateGradient>
+  static status check_backward(const Op& op, const State& st, const cotangent<output<Op>>& d_y,
+                               const StateGradient& d_st, const gradient<Op>& d, const options& how) noexcept {
+    static_assert(is_complex<typename StateGradient::storage_type> == is_complex<typename Op::number>,
+                  "the gradient of the state is complex where the state is, and only there");
+    using S = typename State::storage_type;
+    core::checker ask(Op::name);
+    check_modes_fields(ask, op, how);
+    if (!ask) return ask.result();
+    const index_t n = modes_sequences(op), D = op.A.extent(0), N = op.A.extent(1);
+    ask.pools("initial", st.initial, "final", view<S, 3>(), st.initial_slots, {}, n, {0, D, N}, "[slots, D, N]");
+    ask.extents("d_y", d_y, op.u.extents(), "[B, L, D] as u").extents("d.u", d.u, op.u.extents(), "[B, L, D] as u");
+    ask.extents("d.A", d.A, {D, N}, "[D, N] as A").extents("d.B", d.B, {D, N}, "[D, N] as A");
+    ask.extents("d.C", d.C, {D, N}, "[D, N] as A").extents("d.dt", d.dt, {D}, "[D], D as A");
+    ask.extents("d.D", d.D, {D}, "[D], D as A").extents("d_st.final", d_st.final, {n, D, N}, "[sequences, D, N]");
+    ask.extents("d_st.initial", d_st.initial, {n, D, N}, "[sequences, D, N]");
+    const auto each = [&](const auto& f) noexcept {
+      f("d.u", d.u), f("d.A", d.A), f("d.B", d.B), f("d.C", d.C), f("d.dt", d.dt), f("d.D", d.D);
+      f("d_st.initial", d_st.initial);
+    };
+    each([&](const char* field, const auto& x) noexcept {
+      ask.output(field, x).apart(field, x, "d_y", d_y).apart(field, x, "initial", st.initial);
+      ask.apart(field, x, "d_st.final", d_st.final);
+      modes_apart(ask, op, field, x);
+      each([&](const char* other, const auto& y) noexcept {
+        if (static_cast<const void*>(&x) != static_cast<const void*>(&y)) ask.apart(field, x, other, y);
+      });
+    });
+    return ask.result();
+  }
+
+  template <class Op>
+  static std::size_t backward_bytes(const Op& op, const options&) noexcept {
+    const auto of = [&]<class Acc>(Acc) noexcept {
+      arena counted;
+      const auto plan = modes_backward_plan<Acc, is_complex<typename Op::number>>(modes_extents(op), 1);
+      modes_backward_scratch<Acc>::carve(plan, op.u.extent(1), counted);
+      return counted.used();
+    };
+    return std::max(of(accum_t<typename Op::scalar>{}), of(double{}));
+  }
+
+  template <class Op, class State, class StateGradient>
+  static void backward(const Op& op, const State& st, const cotangent<output<Op>>& d_y, const StateGradient& d_st,
+                       const gradient<Op>& d, const options& how, context& ctx) {
+    using Acc = sweep_t<typename Op::scalar, real_of<typename State::storage_type>>;
+    using task = modes_backward_task<Acc, Op, State, StateGradient>;
+    const auto plan = modes_backward_plan<Acc, is_complex<typename Op::number>>(modes_extents(op), modes_sequences(op));
+    const std::size_t bytes = backward_bytes(op, how);
+    ctx.reserve(static_cast<std::size_t>(ctx.workers()) * bytes);
+    const typename task::arguments of{op, st, d_y, d_st, d, how.accumulate};
+    run_tasks(ctx, plan.blocks, bytes,
+              [&](index_t block, arena memory) noexcept { task::run(of, plan, block, memory); });
+  }
+
+  // Its part in `prepare`.
+
+  template <class Op>
+  static index_t inputs(const Op& op) noexcept {
+    return op.A.extent(0);
+  }
+  template <class Op>
+  static index_t outputs(const Op& op) noexcept {
+    return op.A.extent(0);
+  }
+  template <class Op>
+  static shape<3> state_shape(const Op& op, index_t slots) noexcept {
+    return {slots, op.A.extent(0), op.A.extent(1)};
+  }
+  template <class Op>
+  static std::size_t panel_bytes(const Op& op) noexcept {
+    return static_cast<std::size_t>(op.A.extent(0)) * row_bytes(op);
+  }
+  template <class Op>
+  static std::size_t pack_bytes(const Op& op) noexcept {
+    return row_bytes(op);
+  }
+  template <class Op>
+  static void pack(const with_panels<Op>& op, arena memory) noexcept {
+    using Acc = accum_t<typename Op::scalar>;
+    const auto plan = modes_plan::of<Acc, is_complex<typename Op::number>>(modes_extents(op), 1);
+    Acc* numbers = memory.take<Acc>(static_cast<index_t>(row_bytes(op) / sizeof(Acc)));
+    for (index_t d = 0; d < op.A.extent(0); ++d) {
+      std::byte* row = op.panels + static_cast<std::size_t>(d) * row_bytes(op);
+      pack_modes(op, d, plan, numbers, reinterpret_cast<Acc*>(row));
+    }
+  }
+  template <class Acc, class Op>
+  static double token_cost(const Op& op) noexcept {
+    return modes_token_cost<Acc>(op);
+  }
+
+ private:
+  /// Of a channel's row of packed_modes.
+  template <class Op>
+  static std::size_t row_bytes(const Op& op) noexcept {
+    using Acc = accum_t<typename Op::scalar>;
+    constexpr bool complex = is_complex<typename Op::number>;
+    const index_t units = units_of<complex, Acc>((complex ? 2 : 1) * op.A.extent(1));
+    return static_cast<std::size_t>(3 * units * unit<complex, Acc>) * sizeof(Acc);
+  }
+
+  template <class Acc, class Op, class State>
+  static void sweep(const Op& op, const State& st, const output<Op>& y, modes_outputs wanted, context& ctx) {
+    constexpr bool complex = is_complex<typename Op::number>;
+    const auto plan = modes_plan::of<Acc, complex>(modes_extents(op), modes_sequences(op));
     arena counted;
     modes_scratch<Acc>::carve(plan, counted);
     ctx.reserve(static_cast<std::size_t>(ctx.workers()) * counted.used());
     run_tasks(ctx, plan.tasks(), counted.used(), [&](index_t task, arena memory) noexcept {
-      modes_task<Acc, Op, State>::run(op, st, y, plan, task, memory);
+      modes_task<Acc, Op, State>::run(op, st, y, plan, wanted, task, memory);
     });
+  }
+
+  /// The final state, and rows of padding, which read it, are the sweep's.
+  template <class Acc, class Op, class State>
+  static void convolve_modes(const Op& op, const State& st, const output<Op>& y, context& ctx) {
+    if (y.present()) {
+      const auto p = convolution_of_modes(op, y);
+      const kernel_of_modes kernel(op);
+      const convolution_cut cut = convolution_cut_of<Acc>(p, form::convolution);
+      make_convolution_tables<Acc>(cut, ctx);
+      ctx.reserve(static_cast<std::size_t>(ctx.workers()) * convolution_bytes<Acc>(p, cut, kernel));
+      convolve<Acc>(p, cut, kernel, ctx, free_response<Op, State>{kernel, st});
+    }
+    if (st.final.present() || op.lengths.present()) sweep<Acc>(op, st, y, modes_outputs::of_padding, ctx);
   }
 };
 

@@ -5,6 +5,7 @@
 #include <ogive/core/check.hpp>
 #include <ogive/core/scratch.hpp>
 #include <ogive/engine/diagonal_policy.hpp>
+#include <ogive/engine/kept_panels.hpp>
 #include <ogive/engine/modes_sweep.hpp>
 #include <ogive/maps/discretisation.hpp>
 
@@ -160,6 +161,9 @@ void pack_modes(const Op& op, index_t d, const modes_plan& plan, Acc* numbers, A
   }
 }
 
+/// Which rows of y a task writes.
+enum class modes_outputs { all, of_padding };
+
 template <class Acc, class Op, class State>
 class modes_task {
   using number = typename Op::number;
@@ -171,12 +175,16 @@ class modes_task {
   static constexpr index_t W = simd::width<Acc, arch>;
 
  public:
-  OGIVE_NOINLINE static void run(const Op& op, const State& st, const output& y, const modes_plan& plan, index_t task,
-                                 arena memory) noexcept {
-    modes_task own(op, st, y, plan, task % plan.blocks, modes_scratch<Acc>::carve(plan, memory));
+  OGIVE_NOINLINE static void run(const Op& op, const State& st, const output& y, const modes_plan& plan,
+                                 modes_outputs wanted, index_t task, arena memory) noexcept {
+    modes_task own(op, st, y, plan, wanted, task % plan.blocks, modes_scratch<Acc>::carve(plan, memory));
     const index_t first = task / plan.blocks * plan.sequences;
     const index_t last = std::min(first + plan.sequences, modes_sequences(op));
-    if (own.plain()) {
+    const index_t mode_row = 3 * plan.units * unit<complex, Acc>;
+    if constexpr (has_panels<Op>) {
+      const Acc* modes = reinterpret_cast<const Acc*>(op.panels) + own.channel_ * mode_row;
+      for (index_t s = first; s < last; ++s) own.sequence(s, packed_modes<complex, Acc>{modes, mode_row});
+    } else if (own.plain()) {
       const auto row = [](const view<const number, 2>& x) noexcept { return (complex ? 2 : 1) * x.stride(0); };
       const auto at = [&](const view<const number, 2>& x) noexcept {
         return reinterpret_cast<const Acc*>(x.pointer(own.channel_, 0));
@@ -184,7 +192,6 @@ class modes_task {
       const plain_modes<complex, Acc> modes{at(op.A), at(op.B), at(op.C), row(op.A), row(op.B), row(op.C), plan.width};
       for (index_t s = first; s < last; ++s) own.sequence(s, modes);
     } else {
-      const index_t mode_row = 3 * plan.units * unit<complex, Acc>;
       for (index_t d = 0; first < last && d < own.channels_; ++d) {
         pack_modes(op, own.channel_ + d, plan, own.s_.numbers, own.s_.modes + d * mode_row);
       }
@@ -193,12 +200,13 @@ class modes_task {
   }
 
  private:
-  modes_task(const Op& op, const State& st, const output& y, const modes_plan& plan, index_t block,
-             const modes_scratch<Acc>& s) noexcept
+  modes_task(const Op& op, const State& st, const output& y, const modes_plan& plan, modes_outputs wanted,
+             index_t block, const modes_scratch<Acc>& s) noexcept
       : op_(op),
         st_(st),
         y_(y),
         plan_(plan),
+        wanted_(wanted),
         s_(s),
         channel_(block * plan.channels),
         channels_(std::min(plan.channels, op.u.extent(2) - channel_)) {}
@@ -269,6 +277,8 @@ class modes_task {
   template <class Modes>
   void tile(const Modes& modes, index_t batch, index_t token, index_t count, index_t live) noexcept {
     load_tile(block(op_.u, batch, token, count), s_.u, plan_.row);
+    const index_t first = wanted_ == modes_outputs::all ? 0 : live;  // row of y that is written
+    const bool writes = y_.present() && first < count;
     const index_t row = plan_.row, step = plan_.brief ? channels_ : modes_plan::at_once;
     for (index_t d = 0; d < channels_; d += step) {
       modes_sweep<Acc> w{};
@@ -287,7 +297,7 @@ class modes_task {
       w.to_row = to_row_;
       const auto here = modes.from(d);
       if (live > 0) sweep_modes<complex, arch>(w, here);
-      if (!y_.present()) continue;
+      if (!writes) continue;
       if (plan_.width == 0) zero_sums(w, count);
       add_lanes(w, d);
       if (live < count) pad(w, here, d, live, count);
@@ -296,9 +306,9 @@ class modes_task {
       from_ = to_;
       from_row_ = to_row_;
     }
-    if (!y_.present()) return;
+    if (!writes) return;
     add_skip(count);
-    store_tile(s_.y, row, block(y_, batch, token, count));
+    store_tile(s_.y + (plan_.brief ? first * row : first), row, block(y_, batch, token + first, count - first));
   }
 
   /// A sum over no modes.
@@ -348,6 +358,7 @@ class modes_task {
   const State& st_;
   const output& y_;
   const modes_plan& plan_;
+  modes_outputs wanted_;
   modes_scratch<Acc> s_;
   index_t channel_, channels_;
   Acc *from_ = nullptr, *to_ = nullptr;  // rows of the state before and after a tile

@@ -1,14 +1,15 @@
 // L5: products of real polynomials modulo x^n + 1, which is what a convolution by transforms needs.
 //
-// With i = x^{n/2} a real polynomial of degree below n is a complex one of degree below m = n/2 modulo x^m − i: its first
-// half the real parts, its second half the imaginary ones. Its values at the m roots of x^m = i multiply number by
-// number; nothing has to be taken apart as in transforms of real numbers at the roots of one. A product of degree below
-// n is the product itself; above, it wraps with its sign changed.
+// With i = x^{n/2} a real polynomial of degree below n is a complex one of degree below m = n/2 modulo x^m − i: its
+// first half the real parts, its second half the imaginary ones. Its values at the m roots of x^m = i multiply number
+// by number; nothing has to be taken apart as in transforms of real numbers at the roots of one. A product of degree
+// below n is the product itself; above, it wraps with its sign changed.
 //
 // The values come by division, four ways at a time: f mod (x^{4q} − c⁴) gives f mod (x^q − c), (x^q + c), (x^q − ic),
-// (x^q + ic), one constant for each block. The deepest W² coefficients are a square of W vectors; it is divided as rows,
-// turned, and divided as columns, so that every operation is on whole vectors. Values stay where this leaves them.
-// Bernstein, Multidigit multiplication for mathematicians (2001), has the way from polynomial rings to these transforms.
+// (x^q + ic), one constant for each block. The deepest W² coefficients are a square of W vectors; it is divided as
+// rows, turned, and divided as columns, so that every operation is on whole vectors. Values stay where this leaves
+// them. Bernstein, Multidigit multiplication for mathematicians (2001), has the way from polynomial rings to these
+// transforms.
 #pragma once
 
 #include <ogive/simd/batch.hpp>
@@ -77,8 +78,12 @@ class polynomial_transform {
  private:
   struct number {
     vector re, im;
-    friend OGIVE_INLINE number operator+(const number& a, const number& b) noexcept { return {a.re + b.re, a.im + b.im}; }
-    friend OGIVE_INLINE number operator-(const number& a, const number& b) noexcept { return {a.re - b.re, a.im - b.im}; }
+    friend OGIVE_INLINE number operator+(const number& a, const number& b) noexcept {
+      return {a.re + b.re, a.im + b.im};
+    }
+    friend OGIVE_INLINE number operator-(const number& a, const number& b) noexcept {
+      return {a.re - b.re, a.im - b.im};
+    }
   };
   static OGIVE_INLINE number load(const Acc* re, const Acc* im, index_t j) noexcept {
     return {simd::load(re + j), simd::load(im + j)};
@@ -158,7 +163,7 @@ class polynomial_transform {
   static constexpr index_t radix_of(index_t rows) noexcept { return rows >= 4 ? 4 : 2; }
   static constexpr index_t constants_of(index_t radix) noexcept { return 2 * (radix - 1); }
   template <index_t Rows, bool Lanes>
-  static constexpr index_t level_size = W / Rows * constants_of(radix_of(Rows)) * (Lanes ? W : 1);
+  static constexpr index_t level_size = constants_of(radix_of(Rows)) * (W / Rows) * (Lanes ? W : 1);
   template <index_t Rows>
   static constexpr index_t levels_size(bool lanes) noexcept {
     if constexpr (Rows == 1) {
@@ -178,9 +183,10 @@ class polynomial_transform {
   static OGIVE_INLINE void divide_square(Acc* re, Acc* im, const Acc* w) noexcept {
     if constexpr (Rows > 1) {
       constexpr index_t radix = radix_of(Rows);
-      blocks<Rows, Lanes>(re, im, w, [](Acc * r, Acc * i, const Acc* c) __attribute__((always_inline)) {
-        divide_block<radix, Lanes>(r, i, Rows / radix * W, c);
-      });
+      blocks<Rows, Lanes>(
+          re, im, w, [](Acc * r, Acc * i, const Acc* c) __attribute__((always_inline)) {
+            divide_block<radix, Lanes>(r, i, Rows / radix * W, c);
+          });
       divide_square<Rows / radix, Lanes>(re, im, w + level_size<Rows, Lanes>);
     }
   }
@@ -189,9 +195,10 @@ class polynomial_transform {
     if constexpr (Rows > 1) {
       constexpr index_t radix = radix_of(Rows);
       join_square<Rows / radix, Lanes>(re, im, w + level_size<Rows, Lanes>);
-      blocks<Rows, Lanes>(re, im, w, [](Acc * r, Acc * i, const Acc* c) __attribute__((always_inline)) {
-        join_block<radix, Lanes>(r, i, Rows / radix * W, c);
-      });
+      blocks<Rows, Lanes>(
+          re, im, w, [](Acc * r, Acc * i, const Acc* c) __attribute__((always_inline)) {
+            join_block<radix, Lanes>(r, i, Rows / radix * W, c);
+          });
     }
   }
   static OGIVE_INLINE void turn(Acc* x) noexcept {

@@ -2,368 +2,16 @@
 //
 //   h_t = A̅ h_{t-1} + B̅ u_t,   y_t = Re(C h_t) + D u_t,   u ∈ R^M, y ∈ R^P
 //
-// with A̅ a real matrix, h ∈ R^N, or a complex diagonal, h ∈ C^N. The matrices are packed once per task, transposed, in
-// the accumulation type. Then a tile of tokens at a time: B̅ u is one product, the state goes through the tile token by
-// token (a diagonal A̅ in registers, lanes across modes), C h + D u is a product again. A token's numbers have the same
-// bits in any tile, so that steps, pieces and whole sequences agree to the bit.
+// with A̅ a real matrix, h ∈ R^N, or a complex diagonal, h ∈ C^N. Steps, pieces and whole sequences agree to the bit.
 #pragma once
 
-#include <ogive/core/check.hpp>
-#include <ogive/core/scratch.hpp>
-#include <ogive/engine/diagonal_policy.hpp>
+#include <ogive/engine/shared_state_backward.hpp>
 #include <ogive/engine/tasks.hpp>
-#include <ogive/engine/unroll.hpp>
 #include <ogive/engine/verbs.hpp>
-#include <ogive/linalg/gemv.hpp>
-
-#include <algorithm>
 
 namespace ogive {
 inline namespace OGIVE_ABI {
-
-/// The sizes of one call.
-struct shared_state_extents {
-  index_t batch = 0;
-  index_t length = 0;
-  index_t inputs = 0;   ///< M
-  index_t states = 0;   ///< N
-  index_t outputs = 0;  ///< P
-};
-
-/// A complex mode: h ← a h + w (B u).
-template <class Acc>
-struct shared_mode {
-  std::complex<Acc> a, w;
-};
-
-/// An operator of this engine: an aggregate of views with its letters, and below them
-/// - `scalar` (the tensors' type), `accum`, `number` (real: A̅ is a matrix; complex: a diagonal), `state_of<S>`,
-///   `default_state`, `name`;
-/// - `u` [B, L, M], `offsets`, `lengths`, `extents()`, `check_fields(checker&)` of everything but offsets and lengths;
-/// - `fields(f)`, which calls f(name, view) for each view that is read;
-/// - `input()` (B̅, or B of the modes) [N, M], `output()` (C) [P, N], and `D`, which may be absent;
-/// - real: `transition()` (A̅) [N, N], and D is [P, M];
-/// - complex: `mode<Acc>(n)`, and `parts`, the number of times that Re(C h) counts; D is [M], M = P.
-template <class Op>
-concept shared_state_operator = requires(const Op& op) {
-  typename Op::number;
-  { op.extents() } -> std::same_as<shared_state_extents>;
-  op.input();
-  op.output();
-};
-
 namespace detail {
-
-/// The panels of a task. Numbers of the state are in planes of `plane` numbers, whole vectors: one, or real and
-/// imaginary parts; what their last lanes hold is never read. Rows of the others are whole vectors too.
-template <class Acc>
-struct shared_state_panels {
-  index_t inputs, states, outputs, tokens;
-  index_t plane, row, input_row, output_row;
-  Acc* A;  ///< A̅ᵀ [N, row], or the planes of a diagonal
-  Acc* w;  ///< the planes of the modes' weights, while matrices are packed
-  Acc* B;  ///< B̅ᵀ [M, row]
-  Acc* C;  ///< Cᵀ [planes · N, output_row], of which rows N … are −Im C
-  Acc* D;  ///< Dᵀ [M, output_row], or a row; null where there is none
-  Acc* u;  ///< [tokens, input_row]
-  Acc* h;  ///< [1 + tokens, row]: the state before the tile, then after each token
-  Acc* y;  ///< [tokens, output_row]
-
-  static constexpr index_t most_tokens = 32;
-
-  static shared_state_panels carve(const shared_state_extents& n, bool diagonal, bool skips, arena& room) noexcept {
-    constexpr index_t W = simd::width<Acc>;
-    const index_t planes = diagonal ? 2 : 1;
-    shared_state_panels p{};
-    p.inputs = n.inputs;
-    p.states = n.states;
-    p.outputs = n.outputs;
-    p.tokens = std::clamp<index_t>(n.length, 1, most_tokens);
-    p.plane = (n.states + W - 1) / W * W;
-    p.row = linalg::padded_stride<Acc>(planes * p.plane);
-    p.input_row = linalg::padded_stride<Acc>(n.inputs);
-    p.output_row = linalg::padded_stride<Acc>(n.outputs);
-    p.A = room.take<Acc>(diagonal ? 2 * p.plane : n.states * p.row);
-    if (diagonal) p.w = room.take<Acc>(2 * p.plane);
-    p.B = room.take<Acc>(n.inputs * p.row);
-    p.C = room.take<Acc>(planes * n.states * p.output_row);
-    Acc* D = room.take<Acc>((diagonal ? 1 : n.inputs) * p.output_row);
-    if (skips) p.D = D;
-    p.u = room.take<Acc>(p.tokens * p.input_row);
-    p.h = room.take<Acc>((1 + p.tokens) * p.row);
-    p.y = room.take<Acc>(p.tokens * p.output_row);
-    return p;
-  }
-
-  Acc* after(index_t token) const noexcept { return h + (1 + token) * row; }
-  /// A row of the state, or of B̅ᵀ, somewhere else.
-  void hold(const Acc* from, Acc* to) const noexcept {
-    for (index_t j = 0; j < row; j += simd::width<Acc>) simd::store(to + j, simd::load<simd::default_arch>(from + j));
-  }
-};
-
-/// C ← A B, few rows as rows: the same bits.
-template <class Acc, class Finish = linalg::overwrite>
-OGIVE_NOINLINE void product_of_rows(index_t m, index_t n, index_t k, const Acc* a, index_t a_row, const Acc* b,
-                                    index_t b_row, Acc* c, index_t c_row, const Finish& finish = {}) noexcept {
-  if (m < 4) {
-    for (index_t i = 0; i < m; ++i) linalg::gemv_ab(n, k, a + i * a_row, {b, b_row}, c + i * c_row, finish);
-  } else {
-    linalg::gemm_ab(m, n, k, {a, a_row}, {b, b_row}, linalg::panel<Acc>{c, c_row}, finish);
-  }
-}
-
-/// `Block` vectors of modes from number j on, through `live` tokens: what the rows hold of B̅ u becomes h.
-template <int Block, class Acc>
-OGIVE_INLINE void sweep_modes_block(const shared_state_panels<Acc>& p, index_t j, index_t live) noexcept {
-  using vector = simd::batch<Acc>;
-  using arch = simd::default_arch;
-  constexpr index_t W = simd::width<Acc>;
-  vector a_re[Block], a_im[Block], re[Block], im[Block];
-  unroll<Block>([&](auto i) __attribute__((always_inline)) {
-    a_re[i] = simd::load<arch>(p.A + j + i * W);
-    a_im[i] = simd::load<arch>(p.A + p.plane + j + i * W);
-    re[i] = simd::load<arch>(p.h + j + i * W);
-    im[i] = simd::load<arch>(p.h + p.plane + j + i * W);
-  });
-  for (index_t t = 0; t < live; ++t) {
-    Acc* row = p.after(t) + j;
-    unroll<Block>([&](auto i) __attribute__((always_inline)) {
-      Acc* at = row + i * W;
-      const vector next = simd::fma(a_re[i], re[i], simd::fnma(a_im[i], im[i], simd::load<arch>(at)));
-      im[i] = simd::fma(a_re[i], im[i], simd::fma(a_im[i], re[i], simd::load<arch>(at + p.plane)));
-      re[i] = next;
-      simd::store(at, re[i]);
-      simd::store(at + p.plane, im[i]);
-    });
-  }
-}
-
-/// The state through the live tokens of a tile, and as it is then for padding.
-template <bool Diagonal, class Acc>
-OGIVE_NOINLINE void sweep_shared_state(const shared_state_panels<Acc>& p, index_t count, index_t live) noexcept {
-  constexpr index_t W = simd::width<Acc>;
-  if constexpr (Diagonal) {
-    index_t j = 0;
-    for (; j + 4 * W <= p.plane; j += 4 * W) sweep_modes_block<4>(p, j, live);
-    for (; j < p.plane; j += W) sweep_modes_block<1>(p, j, live);
-  } else {
-    for (index_t t = 0; t < live; ++t) {
-      linalg::gemv_ab(p.plane, p.states, p.after(t - 1), {p.A, p.row}, p.after(t), linalg::add{});
-    }
-  }
-  for (index_t t = live; t < count; ++t) p.hold(p.after(t - 1), p.after(t));
-}
-
-/// y = Re(C h), and D u.
-template <bool Diagonal, class Acc>
-OGIVE_NOINLINE void read_shared_state(const shared_state_panels<Acc>& p, index_t count, bool skip) noexcept {
-  constexpr index_t W = simd::width<Acc>;
-  const index_t columns = (p.outputs + W - 1) / W * W;
-  product_of_rows(count, columns, p.states, p.after(0), p.row, p.C, p.output_row, p.y, p.output_row);
-  if constexpr (Diagonal) {
-    product_of_rows(count, columns, p.states, p.after(0) + p.plane, p.row, p.C + p.states * p.output_row, p.output_row,
-                    p.y, p.output_row, linalg::add{});
-  }
-  if (!skip || p.D == nullptr) return;
-  if constexpr (Diagonal) {
-    for (index_t j = 0; j < columns; j += W) {
-      const auto D = simd::load<simd::default_arch>(p.D + j);
-      for (index_t t = 0; t < count; ++t) {
-        Acc* y = p.y + t * p.output_row + j;
-        simd::store(y, simd::fma(D, simd::load<simd::default_arch>(p.u + t * p.input_row + j),
-                                 simd::load<simd::default_arch>(y)));
-      }
-    }
-  } else {
-    product_of_rows(count, columns, p.inputs, p.u, p.input_row, p.D, p.output_row, p.y, p.output_row, linalg::add{});
-  }
-}
-
-/// x [N] as one row.
-template <class X>
-view<X, 2> as_row(const view<X, 1>& x) noexcept {
-  return {x.data(), {1, x.extent(0)}, {0, x.stride(0)}};
-}
-
-/// Real or imaginary parts of x, turned around.
-template <class X>
-auto turned_part(const view<const X, 2>& x, index_t part) noexcept {
-  using Real = real_of<X>;
-  constexpr index_t parts = is_complex<X> ? 2 : 1;
-  return view<const Real, 2>(reinterpret_cast<const Real*>(x.data()) + part, {x.extent(1), x.extent(0)},
-                             {parts * x.stride(1), parts * x.stride(0)});
-}
-
-template <class Acc>
-auto times_number(Acc number) noexcept {
-  return [number](index_t) noexcept {
-    return [factor = simd::batch<Acc>(number)](const simd::batch<Acc>& x, index_t) noexcept { return factor * x; };
-  };
-}
-
-/// B̅ = w ⊙ B, mode by mode.
-template <class Acc>
-OGIVE_NOINLINE void weigh_inputs(const shared_state_panels<Acc>& p) noexcept {
-  using arch = simd::default_arch;
-  for (index_t j = 0; j < p.plane; j += simd::width<Acc>) {
-    const auto w_re = simd::load<arch>(p.w + j), w_im = simd::load<arch>(p.w + p.plane + j);
-    for (index_t m = 0; m < p.inputs; ++m) {
-      Acc* at = p.B + m * p.row + j;
-      const auto re = simd::load<arch>(at), im = simd::load<arch>(at + p.plane);
-      simd::store(at, simd::fnma(w_im, im, w_re * re));
-      simd::store(at + p.plane, simd::fma(w_im, re, w_re * im));
-    }
-  }
-}
-
-/// The operator's matrices into the panels.
-template <class Acc, class Op>
-void pack_shared_state(const Op& op, const shared_state_panels<Acc>& p) noexcept {
-  constexpr bool diagonal = is_complex<typename Op::number>;
-  const auto B = op.input();
-  const auto C = op.output();
-  for (index_t part = 0; part < (diagonal ? 2 : 1); ++part) {
-    load_tile(turned_part(B, part), p.B + part * p.plane, p.row);
-    Acc* rows = p.C + part * p.states * p.output_row;
-    if constexpr (diagonal) {
-      load_tile(turned_part(C, part), rows, p.output_row, times_number(Acc(part == 0 ? Op::parts : -Op::parts)));
-    } else {
-      load_tile(turned_part(C, part), rows, p.output_row);
-    }
-  }
-  if constexpr (diagonal) {
-    zero_tile(p.A, 0, 0, 1, 2 * p.plane);
-    zero_tile(p.w, 0, 0, 1, 2 * p.plane);
-    for (index_t n = 0; n < p.states; ++n) {
-      const shared_mode<Acc> mode = op.template mode<Acc>(n);
-      p.A[n] = mode.a.real();
-      p.A[p.plane + n] = mode.a.imag();
-      p.w[n] = mode.w.real();
-      p.w[p.plane + n] = mode.w.imag();
-    }
-    weigh_inputs(p);
-    if (p.D != nullptr) load_tile(as_row(op.D), p.D, p.output_row);
-  } else {
-    load_tile(turned_part(op.transition(), 0), p.A, p.row);
-    if (p.D != nullptr) load_tile(turned_part(op.D, 0), p.D, p.output_row);
-  }
-}
-
-/// One slot of a pool, real or imaginary parts, as one row.
-template <class S>
-auto state_part(const view<S, 2>& pool, index_t slot, index_t part) noexcept {
-  using Real = real_of<std::remove_const_t<S>>;
-  using Kept = std::conditional_t<std::is_const_v<S>, const Real, Real>;
-  constexpr index_t parts = is_complex<std::remove_const_t<S>> ? 2 : 1;
-  return view<Kept, 2>(reinterpret_cast<Kept*>(pool.pointer(slot, 0)) + part, {1, pool.extent(1)},
-                       {0, parts * pool.stride(1)});
-}
-
-template <class Op>
-index_t shared_state_sequences(const Op& op) noexcept {
-  return op.offsets.present() ? op.offsets.size() - 1 : op.extents().batch;
-}
-
-/// Tasks of neighbouring sequences, so many that a task has some tokens for the matrices that it packs.
-struct shared_state_plan {
-  index_t sequences, group, tasks;
-
-  template <class Op>
-  static shared_state_plan of(const Op& op) noexcept {
-    const shared_state_extents n = op.extents();
-    const index_t sequences = shared_state_sequences(op);
-    const index_t average = sequences > 0 ? n.batch * n.length / sequences : 0;
-    const index_t group = std::max<index_t>(1, 32 / std::max<index_t>(1, average));
-    return {sequences, group, (sequences + group - 1) / group};
-  }
-};
-
-template <class Acc, class Op>
-std::size_t shared_state_bytes(const Op&, const shared_state_extents& n) noexcept {
-  arena counted;
-  shared_state_panels<Acc>::carve(n, is_complex<typename Op::number>, true, counted);
-  return counted.used();
-}
-
-/// One sequence, its matrices packed.
-template <class Acc, class Op, class State>
-void run_shared_sequence(const shared_state_panels<Acc>& p, const Op& op, const State& st,
-                         const view<typename Op::scalar, 3>& y, index_t sequence) noexcept {
-  constexpr bool diagonal = is_complex<typename Op::number>;
-  constexpr index_t planes = diagonal ? 2 : 1;
-  using T = typename Op::scalar;
-  const bool packed = op.offsets.present();
-  const index_t row = packed ? 0 : sequence;
-  const index_t begin = packed ? op.offsets.at(sequence) : 0;
-  const index_t end = packed ? op.offsets.at(sequence + 1) : op.extents().length;
-  const index_t living = op.lengths.present() ? std::min(op.lengths.at(sequence), end - begin) : end - begin;
-
-  const index_t from = core::checker::slot_of(st.initial_slots, sequence);
-  for (index_t part = 0; part < planes; ++part) {
-    if (st.initial.present() && from >= 0) {
-      load_tile(state_part(st.initial, from, part), p.h + part * p.plane, p.row);
-    } else {
-      zero_tile(p.h + part * p.plane, 0, 0, 1, p.plane);
-    }
-  }
-  const index_t last = y.present() ? end : begin + living;
-  for (index_t t = begin; t < last; t += p.tokens) {
-    const index_t count = std::min(p.tokens, last - t);
-    const index_t live = std::clamp<index_t>(begin + living - t, 0, count);
-    const index_t read = y.present() && p.D != nullptr ? count : live;
-    load_tile(view<const T, 2>(op.u.pointer(row, t, 0), {read, p.inputs}, {op.u.stride(1), op.u.stride(2)}), p.u,
-              p.input_row);
-    product_of_rows(live, planes * p.plane, p.inputs, p.u, p.input_row, p.B, p.row, p.after(0), p.row);
-    sweep_shared_state<diagonal>(p, count, live);
-    if (y.present()) {
-      read_shared_state<diagonal>(p, count, true);
-      store_tile(p.y, p.output_row, view<T, 2>(y.pointer(row, t, 0), {count, p.outputs}, {y.stride(1), y.stride(2)}));
-    }
-    p.hold(p.after(count - 1), p.h);
-  }
-  const index_t to = core::checker::slot_of(st.final_slots, sequence);
-  if (!st.final.present() || to < 0) return;
-  for (index_t part = 0; part < planes; ++part) {
-    store_tile(p.h + part * p.plane, p.row, state_part(st.final, to, part));
-  }
-}
-
-template <class Acc, class Op>
-shared_state_panels<Acc> packed_panels(const Op& op, const shared_state_extents& n, arena& memory) noexcept {
-  const auto p = shared_state_panels<Acc>::carve(n, is_complex<typename Op::number>, op.D.present(), memory);
-  pack_shared_state(op, p);
-  return p;
-}
-
-template <class Acc, class Op, class State>
-OGIVE_NOINLINE void run_shared_task(const Op& op, const State& st, const view<typename Op::scalar, 3>& y,
-                                    const shared_state_plan& plan, index_t task, arena memory) noexcept {
-  const auto p = packed_panels<Acc>(op, op.extents(), memory);
-  const index_t begin = task * plan.group;
-  for (index_t s = begin; s < std::min(begin + plan.group, plan.sequences); ++s) {
-    run_shared_sequence(p, op, st, y, s);
-  }
-}
-
-/// Column m of every K_l: what is read after one unit at input m.
-template <class Op>
-OGIVE_NOINLINE void run_kernel_task(const Op& op, const shared_state_extents& n, const view<typename Op::accum, 3>& K,
-                                    index_t m, arena memory) noexcept {
-  constexpr bool diagonal = is_complex<typename Op::number>;
-  using Acc = typename Op::accum;
-  const auto p = packed_panels<Acc>(op, n, memory);
-  zero_tile(p.h, p.row, 0, 1, p.row);
-  for (index_t l = 0; l < K.extent(2); l += p.tokens) {
-    const index_t count = std::min(p.tokens, K.extent(2) - l);
-    zero_tile(p.after(0), p.row, 0, count, p.row);
-    if (l == 0) p.hold(p.B + m * p.row, p.after(0));
-    sweep_shared_state<diagonal>(p, count, count);
-    read_shared_state<diagonal>(p, count, false);
-    store_tile(p.y, p.output_row, view<Acc, 2>(K.pointer(0, m, l), {count, p.outputs}, {K.stride(2), K.stride(0)}));
-    p.hold(p.after(count - 1), p.h);
-  }
-}
 
 /// This engine's part in the verbs. Every verb is the one sweep.
 struct shared_state_engine {
@@ -382,17 +30,9 @@ struct shared_state_engine {
     static_assert(is_complex<typename State::storage_type> == is_complex<typename Op::number>,
                   "the state is complex where the modes are complex, and only there");
     core::checker ask(Op::name);
-    ask.chunk(how);
-    if (ask && how.form != form::automatic && how.form != form::recurrent) {
-      ask.refuse("form", status_code::value) << "has no other choice than automatic or recurrent";
-    }
-    op.check_fields(ask);
+    const index_t sequences = check_arguments(ask, op, how);
     if (!ask) return ask.result();
     const shared_state_extents n = op.extents();
-    ask.offsets(op.offsets, n.batch, n.length);
-    if (!ask) return ask.result();
-    const index_t sequences = shared_state_sequences(op);
-    ask.lengths(op.lengths, sequences);
     ask.extents("y", y, {n.batch, n.length, n.outputs}, "[B, L, P], B and L as u, P as C").output("y", y);
     ask.pools("initial", st.initial, "final", st.final, st.initial_slots, st.final_slots, sequences, {0, n.states},
               "[slots, N], N as C");
@@ -418,6 +58,105 @@ struct shared_state_engine {
     run_tasks(ctx, plan.tasks, bytes,
               [&](index_t task, arena memory) noexcept { run_shared_task<Acc>(op, st, y, plan, task, memory); });
   }
+
+  template <class Op, class State, class StateGradient>
+  static status check_backward(const Op& op, const State& st, const cotangent<output<Op>>& d_y,
+                               const StateGradient& d_st, const gradient<Op>& d, const options& how) noexcept {
+    static_assert(is_complex<typename StateGradient::storage_type> == is_complex<typename Op::number>,
+                  "the gradient of the state is complex where the state is, and only there");
+    core::checker ask(Op::name);
+    const index_t sequences = check_arguments(ask, op, how);
+    if (!ask) return ask.result();
+    const shared_state_extents n = op.extents();
+    ask.pools("initial", st.initial, "final", view<typename State::storage_type, 2>(), st.initial_slots, {}, sequences,
+              {0, n.states}, "[slots, N], N as C");
+    ask.extents("d_y", d_y, {n.batch, n.length, n.outputs}, "[B, L, P], B and L as u, P as C");
+    ask.extents("d_st.final", d_st.final, {sequences, n.states}, "[sequences, N]");
+    ask.extents("d_st.initial", d_st.initial, {sequences, n.states}, "[sequences, N]");
+    const auto written = [&](const char* field, const auto& x) noexcept {
+      ask.output(field, x).apart(field, x, "d_y", d_y).apart(field, x, "initial", st.initial);
+      op.fields([&](const char* read, const auto& y) noexcept { ask.apart(field, x, read, y); });
+    };
+    written("d_st.initial", d_st.initial);
+    op.for_gradients(d, [&](const char* field, const auto& x, const auto& of) noexcept {
+      if (!ask || !x.present()) return;
+      if (!of.present()) ask.refuse(field) << "is asked for, but what it belongs to is absent";
+      ask.extents(field, x, of.extents(), "the shape of what it belongs to");
+      written(field, x);
+      ask.apart(field, x, "d_st.final", d_st.final).apart(field, x, "d_st.initial", d_st.initial);
+      op.for_gradients(d, [&](const char* other, const auto& y, const auto&) noexcept {
+        if (static_cast<const void*>(&x) != static_cast<const void*>(&y)) ask.apart(field, x, other, y);
+      });
+    });
+    return ask.result();
+  }
+
+  template <class Op>
+  static std::size_t backward_bytes(const Op& op, const options&) noexcept {
+    return std::max(shared_state_backward_bytes<typename Op::accum>(op), shared_state_backward_bytes<double>(op));
+  }
+
+  /// Sums over tokens have one order: where they are wanted, one task goes through all sequences.
+  template <class Op, class State, class StateGradient>
+  static void backward(const Op& op, const State& st, const cotangent<output<Op>>& d_y, const StateGradient& d_st,
+                       const gradient<Op>& d, const options& how, context& ctx) {
+    using Acc = sweep_t<typename Op::scalar, real_of<typename State::storage_type>>;
+    const shared_state_wishes sums = op.wishes(d);
+    shared_state_plan plan = shared_state_plan::of(op);
+    if (sums.any()) plan = {plan.sequences, plan.sequences, 1};
+    const std::size_t bytes = shared_state_backward_bytes<Acc>(op);
+    ctx.reserve(static_cast<std::size_t>(ctx.workers()) * bytes);
+    run_tasks(ctx, plan.tasks, bytes, [&](index_t task, arena memory) noexcept {
+      run_shared_backward_task<Acc>(op, st, d_y, d_st, d, sums, how.accumulate, plan, task, memory);
+    });
+  }
+
+  // Its part in `prepare`: the coefficients of one task serve all.
+
+  template <class Op>
+  static index_t inputs(const Op& op) noexcept {
+    return op.input().extent(1);
+  }
+  template <class Op>
+  static index_t outputs(const Op& op) noexcept {
+    return op.output().extent(0);
+  }
+  template <class Op>
+  static shape<2> state_shape(const Op& op, index_t slots) noexcept {
+    return {slots, op.input().extent(0)};
+  }
+  template <class Op>
+  static std::size_t panel_bytes(const Op& op) noexcept {
+    return panels<Op>::coefficient_bytes(op.extents(), is_complex<typename Op::number>);
+  }
+  template <class Op>
+  static std::size_t pack_bytes(const Op&) noexcept {
+    return 0;
+  }
+  template <class Op>
+  static void pack(const with_panels<Op>& op, arena) noexcept {
+    arena nothing;  // that a call works in
+    pack_shared_state(op, packed_panels<typename Op::accum>(op, op.extents(), nothing));
+  }
+
+ private:
+  template <class Op>
+  using panels = shared_state_panels<typename Op::accum>;
+
+  /// Whatever is no state and no output. Gives the number of sequences.
+  template <class Op>
+  static index_t check_arguments(core::checker& ask, const Op& op, const options& how) noexcept {
+    ask.chunk(how);
+    if (ask && how.form != form::automatic && how.form != form::recurrent) {
+      ask.refuse("form", status_code::value) << "has no other choice than automatic or recurrent";
+    }
+    op.check_fields(ask);
+    if (ask) ask.offsets(op.offsets, op.extents().batch, op.extents().length);
+    if (!ask) return 0;
+    const index_t sequences = shared_state_sequences(op);
+    ask.lengths(op.lengths, sequences);
+    return sequences;
+  }
 };
 
 }  // namespace detail
@@ -427,22 +166,41 @@ struct engine_of<Op> {
   using type = detail::shared_state_engine;
 };
 
-/// The convolution that an operator is: K [P, M, L], K_l = C A̅ˡ B̅ (of modes its real part, as often as it counts),
-/// without D: y_t = Σ_{l ≤ t} K_l u_{t−l} + D u_t from a state of 0. Lengths, offsets and the numbers in u have no part
-/// in it. \throws shape_error
+/// Whether K fits an operator, and the operator makes sense.
 template <shared_state_operator Op>
-void kernel(const Op& op, const view<typename Op::accum, 3>& K, context& ctx = default_context()) {
+status check_kernel(const Op& op, const view<typename Op::accum, 3>& K) noexcept {
   core::checker ask(Op::name);
   op.check_fields(ask);
-  shared_state_extents n = op.extents();
+  const shared_state_extents n = op.extents();
   ask.given("K", K).extents("K", K, {n.outputs, n.inputs, -1}, "[P, M, L], P as C, M as u").output("K", K);
   op.fields([&](const char* field, const auto& x) noexcept { ask.apart("K", K, field, x); });
-  require(ask.result());
+  return ask.result();
+}
+
+/// Scratch, in bytes, that a kernel of this length needs for `workers` threads.
+template <shared_state_operator Op>
+std::size_t kernel_scratch_bytes(const Op& op, index_t length, int workers = 1) noexcept {
+  shared_state_extents n = op.extents();
+  n.length = length;
+  return detail::shared_state_bytes<typename Op::accum>(op, n) * static_cast<std::size_t>(std::max(workers, 1));
+}
+
+/// The convolution that an operator is: K [P, M, L], K_l = C A̅ˡ B̅ (of modes its real part, as often as it counts),
+/// without D: y_t = Σ_{l ≤ t} K_l u_{t−l} + D u_t from a state of 0. Lengths, offsets and the numbers in u have no part
+/// in it.
+template <shared_state_operator Op>
+void kernel(prechecked_t, const Op& op, const view<typename Op::accum, 3>& K,
+            context& ctx = default_context()) noexcept {
+  shared_state_extents n = op.extents();
   n.length = K.extent(2);
-  const std::size_t bytes = detail::shared_state_bytes<typename Op::accum>(op, n);
-  ctx.reserve(static_cast<std::size_t>(ctx.workers()) * bytes);
-  detail::run_tasks(ctx, n.inputs, bytes,
+  detail::run_tasks(ctx, n.inputs, kernel_scratch_bytes(op, n.length),
                     [&](index_t m, arena memory) noexcept { detail::run_kernel_task(op, n, K, m, memory); });
+}
+template <shared_state_operator Op>
+void kernel(const Op& op, const view<typename Op::accum, 3>& K, context& ctx = default_context()) {
+  require(check_kernel(op, K));
+  ctx.reserve(kernel_scratch_bytes(op, K.extent(2), ctx.workers()));
+  kernel(prechecked, op, K, ctx);
 }
 
 }  // namespace OGIVE_ABI

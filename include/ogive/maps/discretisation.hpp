@@ -133,6 +133,47 @@ step_pair<X> discretise(discretisation rule, double dt, X A, X B, double alpha =
   return {X(wide.A), X(wide.B)};
 }
 
+/// What Ā and w, of B̄ = w B, change by with A and with Δ: ∂Ā/∂A, ∂Ā/∂Δ, ∂w/∂A, ∂w/∂Δ, of complex A in the sense of
+/// functions of a complex number.
+template <class X>
+struct step_slopes {
+  X A_by_A, A_by_dt, w_by_A, w_by_dt;
+};
+
+namespace maps::detail {
+
+/// φ′(z) of φ(z) = (eᶻ − 1)/z: (eᶻ − φ)/z, and where that is a difference of neighbours Σ zᵏ / (k! (k + 2)).
+template <class X>
+X slope_of_phi(X z, X exp_z, X phi) noexcept {
+  if (std::abs(z) > 1) return (exp_z - phi) / z;
+  X sum(0);
+  double factorial = 6402373705728000.0;  // 18!
+  for (int k = 18; k >= 0; --k) {
+    sum = sum * z + 1 / (factorial * (k + 2));
+    if (k > 0) factorial /= k;
+  }
+  return sum;
+}
+
+}  // namespace maps::detail
+
+template <class X>
+step_slopes<X> discretise_slopes(discretisation rule, double dt, X A, double alpha = 0.5) noexcept {
+  using W = typename maps::detail::parts<X>::wide;
+  const W a(A), z = dt * a;
+  if (rule == discretisation::none) return {X(1), X(0), X(0), X(0)};
+  if (rule == discretisation::zoh || rule == discretisation::mamba) {
+    const auto e = maps::detail::exp_and_minus_one(dt, a);
+    const step_slopes<X> both{X(dt * e.value), X(a * e.value), X(0), X(1)};
+    if (rule == discretisation::mamba) return both;
+    const W phi = z == W(0) ? W(1) : e.minus_one / z;
+    return {both.A_by_A, both.A_by_dt, X(dt * dt * maps::detail::slope_of_phi(z, e.value, phi)), X(e.value)};
+  }
+  const double weight = maps::detail::weight_of(rule, alpha);
+  const W q = 1.0 / maps::detail::one_plus(maps::detail::product(-weight, dt), a), square = q * q;
+  return {X(dt * square), X(a * square), X(weight * dt * dt * square), X(square)};
+}
+
 /// A, B [N] and dt [L], one per step (or one in all, L = 1), to Ā, B̄ [L, N].
 /// \throws shape_error for extents that do not fit, std::invalid_argument for alpha outside [0, 1].
 template <class X>

@@ -7,19 +7,20 @@
 // al., arXiv:2111.00396); long convolutions by themselves: Poli et al., Hyena Hierarchy, arXiv:2302.10866.
 //
 // `step`, `recurrent`: Lk products for each output, the same to the bit in whatever pieces a sequence comes; the future
-// never reaches the past. `convolution`: by transforms, O(log) for each output, blocks where the sequence is much longer
-// than the kernel; there errors are relative to the largest numbers of a block. `forward` and `backward` take what is
-// cheaper for the shape.
+// never reaches the past. `convolution`: by transforms, O(log) for each output, blocks where the sequence is much
+// longer than the kernel; there errors are relative to the largest numbers of a block. `forward` and `backward` take
+// what is cheaper for the shape.
 #pragma once
 
 #include <ogive/engine/convolution_backward.hpp>
+#include <ogive/engine/convolution_step.hpp>
 #include <ogive/engine/verbs.hpp>
 
 namespace ogive {
 inline namespace OGIVE_ABI {
 
-/// u, y [B, L, D], kernel [D, Lk], D [D]; state [slots, D, Lk − 1], inputs as they came. Rows of padding, at and after a
-/// length, are 0. A kernel of length 0 is no kernel: y = D u.
+/// u, y [B, L, D], kernel [D, Lk], D [D]; state [slots, D, Lk − 1], inputs as they came. Rows of padding, at and after
+/// a length, are 0. A kernel of length 0 is no kernel: y = D u.
 template <storage T>
 struct causal_convolution {
   using scalar = T;
@@ -79,7 +80,10 @@ struct causal_convolution_engine {
   static std::size_t bytes(const Op& op, const options&) noexcept {
     const auto p = problem(op, typename Op::default_state{}, output<Op>{});
     const kernel_tensor<typename Op::accum> kernel{op.kernel};
-    return std::max(convolution_bytes<typename Op::accum>(p, kernel), convolution_bytes<double>(p, kernel));
+    const auto of = [&]<class Acc>(Acc) noexcept {
+      return std::max(convolution_bytes<Acc>(p, kernel), convolution_step_bytes<Acc>(p));
+    };
+    return std::max(of(typename Op::accum()), of(double()));
   }
 
   template <class Op>
@@ -90,15 +94,19 @@ struct causal_convolution_engine {
   template <verb Verb, class Op, class State>
   static void run(const Op& op, const State& st, const output<Op>& y, const options& how, context& ctx) {
     using Acc = sweep_t<typename Op::scalar, typename State::storage_type>;
-    constexpr bool sweeps = Verb == verb::step || Verb == verb::recurrent;
     const auto p = problem(op, st, y);
-    convolution_cut cut = convolution_cut_of<Acc>(
-        p, sweeps ? form::recurrent : Verb == verb::convolution ? form::convolution : how.form);
-    cut.few = Verb == verb::step;
-    const kernel_tensor<typename Op::accum> kernel{op.kernel};
-    make_convolution_tables<Acc>(cut, ctx);
-    ctx.reserve(static_cast<std::size_t>(ctx.workers()) * convolution_bytes<Acc>(p, cut, kernel));
-    convolve<Acc>(p, cut, kernel, ctx);
+    const auto workers = static_cast<std::size_t>(ctx.workers());
+    if constexpr (Verb == verb::step) {
+      ctx.reserve(workers * convolution_step_bytes<Acc>(p));
+      convolve_step<Acc>(p, op.kernel, ctx);
+    } else {
+      constexpr form own = Verb == verb::recurrent ? form::recurrent : form::convolution;
+      const convolution_cut cut = convolution_cut_of<Acc>(p, Verb == verb::forward ? how.form : own);
+      const kernel_tensor<typename Op::accum> kernel{op.kernel};
+      make_convolution_tables<Acc>(cut, ctx);
+      ctx.reserve(workers * convolution_bytes<Acc>(p, cut, kernel));
+      convolve<Acc>(p, cut, kernel, ctx);
+    }
   }
 
   template <class Op, class State, class StateGradient>
@@ -149,11 +157,16 @@ struct causal_convolution_engine {
     ctx.reserve(static_cast<std::size_t>(ctx.workers()) * convolution_backward_bytes<Acc>(p, cut, kernel));
     const convolution_gradients<T, typename StateGradient::storage_type> all{
         d_y, d_st, d.u, d.kernel.present() || d.D.present(), how.accumulate};
-    convolve_backward<Acc>(p, cut, kernel, all, [&](index_t channel, const Acc* d_taps) noexcept {
-      const auto put = [&](P& to, Acc x) noexcept { to = static_cast<P>(how.accumulate ? static_cast<Acc>(to) + x : x); };
-      for (index_t l = 0; d.kernel.present() && l < p.taps; ++l) put(d.kernel(channel, l), d_taps[l]);
-      if (d.D.present()) put(d.D(channel), d_taps[0]);
-    }, ctx);
+    convolve_backward<Acc>(
+        p, cut, kernel, all,
+        [&](index_t channel, const Acc* d_taps) noexcept {
+          const auto put = [&](P& to, Acc x) noexcept {
+            to = static_cast<P>(how.accumulate ? static_cast<Acc>(to) + x : x);
+          };
+          for (index_t l = 0; d.kernel.present() && l < p.taps; ++l) put(d.kernel(channel, l), d_taps[l]);
+          if (d.D.present()) put(d.D(channel), d_taps[0]);
+        },
+        ctx);
   }
 
  private:

@@ -50,13 +50,13 @@ struct hgrn {
   void check_written(core::checker& ask, const char* field, const view<X, Rank>& written) const noexcept {
     ask.apart(field, written, "x", x).apart(field, written, "g", g);
   }
+  template <class F>
+  void for_gradients(const gradient& d, const F& f) const noexcept {
+    f("d.x", d.x), f("d.g", d.g);
+  }
   void check_gradients(core::checker& ask, const gradient& d) const noexcept {
     ask.extents("d.x", d.x, x.extents(), "[B, L, D] as x").extents("d.g", d.g, x.extents(), "[B, L, D] as x");
     ask.output("d.x", d.x).output("d.g", d.g);
-  }
-  template <class F>
-  static void for_gradients(const gradient& d, const F& f) noexcept {
-    f("d.x", d.x), f("d.g", d.g);
   }
   bool gradient_reads_output(const gradient&) const noexcept { return false; }
 

@@ -31,11 +31,20 @@ struct lru {
   integers lengths{};  ///< per sequence; tokens from there on neither decay nor write
   integers offsets{};  ///< packed sequences, a state each
 
+  /// Complex ones are ∂/∂Re + i ∂/∂Im.
+  struct gradient {
+    view<T, 3> u{};
+    view<accum, 1> nu_log{}, theta_log{}, gamma_log{};
+    view<number, 2> B{}, C{};
+    view<accum, 1> D{};
+  };
+
   static constexpr const char* name = "lru";
   static constexpr int parts = 1;
   template <class S>
   using state_of = vector_state<S>;
   using default_state = vector_state<number>;
+  using default_state_gradient = vector_state_gradient<number>;
 
   shared_state_extents extents() const noexcept {
     return {u.extent(0), u.extent(1), u.extent(2), nu_log.extent(0), C.extent(0)};
@@ -62,6 +71,36 @@ struct lru {
     f("C", C);
     f("D", D);
   }
+  template <class F>
+  void for_gradients(const gradient& d, const F& f) const noexcept {
+    f("d.u", d.u, u);
+    f("d.nu_log", d.nu_log, nu_log);
+    f("d.theta_log", d.theta_log, theta_log);
+    f("d.gamma_log", d.gamma_log, gamma_log);
+    f("d.B", d.B, B);
+    f("d.C", d.C, C);
+    f("d.D", d.D, D);
+  }
+  static detail::shared_state_wishes wishes(const gradient& d) noexcept {
+    const bool mode = d.nu_log.present() || d.theta_log.present() || d.gamma_log.present();
+    return {mode, mode || d.B.present(), d.C.present(), d.D.present()};
+  }
+  static view<number, 2> d_input(const gradient& d) noexcept { return d.B; }
+  static view<number, 2> d_output(const gradient& d) noexcept { return d.C; }
+  /// ∂λ/∂ν = −e^ν λ, ∂λ/∂θ = i e^θ λ, and ∂γ/∂ν = e^ν |λ|²/γ where γ follows from ν, which goes to √(e^ν/2) as modes
+  /// cease to forget.
+  template <class Acc>
+  void mode_gradient(index_t n, const std::complex<Acc>& d_a, const std::complex<Acc>& d_w, const gradient& d,
+                     bool accumulate) const noexcept {
+    const double rate = std::exp(static_cast<double>(nu_log[n])), angle = std::exp(static_cast<double>(theta_log[n]));
+    const std::complex<double> lambda(mode<double>(n).a), along = std::complex<double>(d_a) * std::conj(lambda);
+    const double gamma = mode<double>(n).w.real(), d_gamma = static_cast<double>(d_w.real());
+    const double by_nu = gamma_log.present() || gamma == 0 ? 0 : rate * std::norm(lambda) / gamma;
+    detail::put_gradient(d.nu_log, n, -rate * along.real() + by_nu * d_gamma, accumulate);
+    detail::put_gradient(d.theta_log, n, angle * along.imag(), accumulate);
+    detail::put_gradient(d.gamma_log, n, gamma * d_gamma, accumulate);
+  }
+
   void check_fields(core::checker& ask) const noexcept {
     const index_t M = u.extent(2), N = nu_log.extent(0);
     ask.given("u", u).given("nu_log", nu_log).given("theta_log", theta_log).given("B", B).given("C", C);

@@ -26,10 +26,16 @@ struct lti {
   integers lengths{};  ///< per sequence; tokens from there on neither decay nor write
   integers offsets{};  ///< packed sequences, a state each
 
+  struct gradient {
+    view<T, 3> u{};
+    view<accum, 2> A_bar{}, B_bar{}, C{}, D{};
+  };
+
   static constexpr const char* name = "lti";
   template <class S>
   using state_of = vector_state<S>;
   using default_state = vector_state<accum>;
+  using default_state_gradient = vector_state_gradient<accum>;
 
   shared_state_extents extents() const noexcept {
     return {u.extent(0), u.extent(1), u.extent(2), A_bar.extent(0), C.extent(0)};
@@ -46,6 +52,21 @@ struct lti {
     f("C", C);
     f("D", D);
   }
+  template <class F>
+  void for_gradients(const gradient& d, const F& f) const noexcept {
+    f("d.u", d.u, u);
+    f("d.A_bar", d.A_bar, A_bar);
+    f("d.B_bar", d.B_bar, B_bar);
+    f("d.C", d.C, C);
+    f("d.D", d.D, D);
+  }
+  static detail::shared_state_wishes wishes(const gradient& d) noexcept {
+    return {d.A_bar.present(), d.B_bar.present(), d.C.present(), d.D.present()};
+  }
+  static view<accum, 2> d_transition(const gradient& d) noexcept { return d.A_bar; }
+  static view<accum, 2> d_input(const gradient& d) noexcept { return d.B_bar; }
+  static view<accum, 2> d_output(const gradient& d) noexcept { return d.C; }
+
   void check_fields(core::checker& ask) const noexcept {
     const index_t M = u.extent(2), N = A_bar.extent(0);
     ask.given("u", u).given("A_bar", A_bar).given("B_bar", B_bar).given("C", C);

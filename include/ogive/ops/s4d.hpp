@@ -36,10 +36,28 @@ struct s4d {
   integers lengths{};  ///< per sequence; tokens from there on neither decay nor write, and read the state
   integers offsets{};  ///< packed sequences, a state each
 
+  /// Complex ones are ∂/∂Re + i ∂/∂Im; all but u are summed over tokens and sequences.
+  struct gradient {
+    view<T, 3> u{};
+    view<AType, 2> A{}, B{}, C{};
+    view<accum, 1> dt{}, D{};
+  };
+
   static constexpr const char* name = "s4d";
   template <class S>
   using state_of = diagonal_state<S>;
   using default_state = diagonal_state<AType>;
+  using default_state_gradient = diagonal_state_gradient<AType>;
+
+  template <class F>
+  void fields(const F& f) const noexcept {
+    f("u", u);
+    f("A", A);
+    f("B", B);
+    f("C", C);
+    f("dt", dt);
+    f("D", D);
+  }
 };
 
 /// Ā and B̄ [D, N] of an operator, rounded once from double: what `rule = none` then takes.

@@ -14,8 +14,9 @@
 namespace ogive {
 inline namespace OGIVE_ABI {
 
-/// u [B, L, M], A [N] (negative real parts, or 0), B [N, M], C [P, N], dt [N] (positive; one for all is a view of
-/// stride 0), D [M], for which P = M; y [B, L, P]. State [slots, N], complex.
+/// u [B, L, M], A [N], B [N, M], C [P, N], dt [N] (one for all is a view of stride 0), D [M], for which P = M;
+/// y [B, L, P]. State [slots, N], complex. Refused are Re A > 0 and dt ≤ 0, but with `rule = none`, which takes A for a
+/// and 1 for w.
 template <storage T>
 struct s5 {
   using scalar = T;
@@ -28,15 +29,24 @@ struct s5 {
   view<const accum, 1> dt{};
   view<const accum, 1> D{};
   discretisation rule = discretisation::zoh;
-  accum alpha = accum(0.5);  ///< of generalised_bilinear
-  integers lengths{};        ///< per sequence; tokens from there on neither decay nor write
-  integers offsets{};        ///< packed sequences, a state each
+  double alpha = 0.5;  ///< of generalised_bilinear
+  integers lengths{};  ///< per sequence; tokens from there on neither decay nor write
+  integers offsets{};  ///< packed sequences, a state each
+
+  /// Complex ones are ∂/∂Re + i ∂/∂Im; that of dt has an element for each mode, also where dt is one number for all.
+  struct gradient {
+    view<T, 3> u{};
+    view<number, 1> A{};
+    view<number, 2> B{}, C{};
+    view<accum, 1> dt{}, D{};
+  };
 
   static constexpr const char* name = "s5";
   static constexpr int parts = 2;
   template <class S>
   using state_of = vector_state<S>;
   using default_state = vector_state<number>;
+  using default_state_gradient = vector_state_gradient<number>;
 
   shared_state_extents extents() const noexcept {
     return {u.extent(0), u.extent(1), u.extent(2), A.extent(0), C.extent(0)};
@@ -45,10 +55,11 @@ struct s5 {
   view<const number, 2> output() const noexcept { return C; }
   template <class Acc>
   shared_mode<Acc> mode(index_t n) const noexcept {
-    const auto pair = discretise(rule, static_cast<double>(dt[n]), std::complex<Acc>(A[n]), std::complex<Acc>(1),
-                                 static_cast<double>(alpha));
+    const auto pair = discretise(rule, step_of(n), std::complex<Acc>(A[n]), std::complex<Acc>(1), alpha);
     return {pair.A, pair.B};
   }
+
+  double step_of(index_t n) const noexcept { return dt.present() ? static_cast<double>(dt[n]) : 0; }
 
   template <class F>
   void fields(const F& f) const noexcept {
@@ -59,17 +70,49 @@ struct s5 {
     f("dt", dt);
     f("D", D);
   }
+  template <class F>
+  void for_gradients(const gradient& d, const F& f) const noexcept {
+    f("d.u", d.u, u);
+    f("d.A", d.A, A);
+    f("d.B", d.B, B);
+    f("d.C", d.C, C);
+    f("d.dt", d.dt, dt);
+    f("d.D", d.D, D);
+  }
+  static detail::shared_state_wishes wishes(const gradient& d) noexcept {
+    const bool mode = d.A.present() || d.dt.present();
+    return {mode, mode || d.B.present(), d.C.present(), d.D.present()};
+  }
+  static view<number, 2> d_input(const gradient& d) noexcept { return d.B; }
+  static view<number, 2> d_output(const gradient& d) noexcept { return d.C; }
+  template <class Acc>
+  void mode_gradient(index_t n, const std::complex<Acc>& d_a, const std::complex<Acc>& d_w, const gradient& d,
+                     bool accumulate) const noexcept {
+    const auto by = discretise_slopes(rule, step_of(n), std::complex<double>(A[n]), alpha);
+    const std::complex<double> a(d_a), w(d_w);
+    const auto along = [&](const auto& a_slope, const auto& w_slope) noexcept {
+      return a * std::conj(a_slope) + w * std::conj(w_slope);
+    };
+    detail::put_gradient(d.A, n, along(by.A_by_A, by.w_by_A), accumulate);
+    detail::put_gradient(d.dt, n, along(by.A_by_dt, by.w_by_dt).real(), accumulate);
+  }
+
   void check_fields(core::checker& ask) const noexcept {
     const index_t M = u.extent(2), N = A.extent(0);
-    ask.given("u", u).given("A", A).given("B", B).given("C", C).given("dt", dt);
+    ask.given("u", u).given("A", A).given("B", B).given("C", C);
+    if (rule != discretisation::none) ask.given("dt", dt);
     ask.extents("u", u, {-1, -1, -1}, "[B, L, M]").extents("A", A, {-1}, "[N]");
     ask.extents("B", B, {N, M}, "[N, M], N as A, M as u").extents("C", C, {D.present() ? M : -1, N}, "[P, N], N as A");
     ask.extents("dt", dt, {N}, "[N] as A").extents("D", D, {M}, "[M] as u");
     if (ask && rule == discretisation::generalised_bilinear && !(alpha >= 0 && alpha <= 1)) {
       ask.refuse("alpha", status_code::value) << "must be in [0, 1]";
     }
-    for (index_t n = 0; ask && n < N; ++n) {
-      if (A[n].real() > 0) ask.refuse("A", status_code::value) << "has a positive real part in mode " << n;
+    for (index_t n = 0; ask && rule != discretisation::none && n < N; ++n) {
+      if (A[n].real() > 0) {
+        ask.refuse("A", status_code::value) << "has a positive real part in mode " << n
+                                            << ", which grows without end; negate it, or discretise it and say rule = "
+                                               "none";
+      }
       if (ask && dt[n] <= 0) ask.refuse("dt", status_code::value) << "must be positive, and is not in mode " << n;
     }
   }

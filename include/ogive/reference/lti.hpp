@@ -60,6 +60,12 @@ Acc alpha_of(const Op& op) {
   }
 }
 
+/// Δ, which a rule that does not look at it may leave out.
+template <class Acc, class Op>
+Acc step_of(const Op& op, index_t i) {
+  return op.dt.present() ? lift<Acc>(op.dt(i)) : Acc(0);
+}
+
 /// a and w of shared modes, and what the real part of C h is multiplied by.
 template <class Acc, class Number>
 struct shared_modes {
@@ -72,7 +78,7 @@ auto modes_of(const Op& op) {
   using Number = decltype(lift<Acc>(op.A(0)));
   shared_modes<Acc, Number> modes{.factor = Acc(2)};
   for (index_t n = 0; n < op.A.extent(0); ++n) {
-    const auto [a, w] = reference::discretise(op.rule, Number(lift<Acc>(op.A(n))), Number(Acc(1)), lift<Acc>(op.dt(n)),
+    const auto [a, w] = reference::discretise(op.rule, Number(lift<Acc>(op.A(n))), Number(Acc(1)), step_of<Acc>(op, n),
                                               alpha_of<Acc>(op));
     modes.a.push_back(a);
     modes.w.push_back(w);
@@ -171,7 +177,7 @@ void evaluate(const Op& op, const State& given, const view<Out, 3>& y) {
         for (index_t n = 0; n < N; ++n) {
           const auto [A_bar, B_bar] =
               reference::discretise(op.rule, Number(lift<Acc>(op.A(c, n))), Number(lift<Acc>(op.B(c, n))),
-                                    lift<Acc>(op.dt(c)), alpha_of<Acc>(op));
+                                    step_of<Acc>(op, c), alpha_of<Acc>(op));
           if (t < live) h(n) = A_bar * h(n) + B_bar * u;
           sum = sum + lift<Acc>(op.C(c, n)) * h(n);
         }
@@ -236,7 +242,7 @@ void kernel(const Op& op, const view<Out, 2>& K) {
     for (index_t n = 0; n < op.A.extent(1); ++n) {
       const auto [A_bar, B_bar] =
           reference::discretise(op.rule, Number(lift<Acc>(op.A(c, n))), Number(lift<Acc>(op.B(c, n))),
-                                lift<Acc>(op.dt(c)), alpha_of<Acc>(op));
+                                step_of<Acc>(op, c), alpha_of<Acc>(op));
       a.push_back(A_bar);
       x.push_back(lift<Acc>(op.C(c, n)) * B_bar);
     }

@@ -1,6 +1,7 @@
 // L1*: S4 by its definition: the full system of conjugate pairs as a dense matrix, the bilinear rule by elimination.
 //
-//   A = diag(Λ) − Σ_r P_r P_rᴴ of [x, x̄],   (I − Δ/2 A) [A̅, B̅] = [I + Δ/2 A, Δ B],   h_t = A̅ h_{t-1} + B̅ u_t,   y = C h + D u
+//   A = diag(Λ) − Σ_r P_r P_rᴴ of [x, x̄],   (I − Δ/2 A) [A̅, B̅] = [I + Δ/2 A, Δ B],   h_t = A̅ h_{t-1} + B̅ u_t,   y = C h
+//   + D u
 //
 // Gu, Goel & Ré, arXiv:2111.00396.
 #pragma once
@@ -11,7 +12,7 @@ namespace ogive::reference {
 
 template <class Op>
 concept s4_fields = requires(const Op& op) {
-  op.u(0, 0, 0), op.Lambda(0, 0), op.P(0, 0, 0), op.B(0, 0), op.C(0, 0), op.dt(0), op.D(0);
+  op.u(0, 0, 0), op.Lambda(0, 0), op.P(0, 0, 0), op.B(0, 0), op.C(0, 0), op.dt(0), op.D(0), op.Q(0, 0, 0);
 };
 
 /// A̅ [2N, 2N] and, as the last column, B̅ of channel c.
@@ -22,8 +23,18 @@ auto bilinear_system(const Op& op, index_t c) {
   using std::conj;
   const index_t N = op.Lambda.extent(1), F = 2 * N;
   const auto full = [&](const auto& x, index_t i) { return i < N ? lift<Acc>(x(i)) : conj(lift<Acc>(x(i - N))); };
-  const Acc dt = lift<Acc>(op.dt(c)), half = dt / Acc(2);
   tensor<Number, 2> left({F, F}), right({F, F + 1});
+  for (index_t i = 0; op.Q.present() && i < F; ++i) {  // a step as it is
+    for (index_t j = 0; j < F; ++j) {
+      right(i, j) = i == j ? full(op.Lambda[c], i) : Number(Acc(0));
+      for (index_t r = 0; r < op.P.extent(1); ++r) {
+        right(i, j) = right(i, j) - full(op.P[c][r], i) * full(op.Q[c][r], j);
+      }
+    }
+    right(i, F) = full(op.B[c], i);
+  }
+  if (op.Q.present()) return right;
+  const Acc dt = lift<Acc>(op.dt(c)), half = dt / Acc(2);
   for (index_t i = 0; i < F; ++i) {
     for (index_t j = 0; j < F; ++j) {
       Number A = i == j ? full(op.Lambda[c], i) : Number(Acc(0));
@@ -68,7 +79,8 @@ Acc read_pairs(const Op& op, index_t c, const tensor<Number, 1>& h) {
   return sum;
 }
 
-/// u [B, L, D], Lambda, B and C [D, N], P [D, R, N], dt [D], D [D] or absent; y [B, L, D] or absent; state [slots, D, N].
+/// u [B, L, D], Lambda, B and C [D, N], P [D, R, N], dt [D], D [D] and Q [D, R, N] or absent; y [B, L, D] or absent;
+/// state [slots, D, N].
 template <class Acc, s4_fields Op, class State, class Out>
 void evaluate(const Op& op, const State& given, const view<Out, 3>& y) {
   using Number = decltype(lift<Acc>(op.Lambda(0, 0)));

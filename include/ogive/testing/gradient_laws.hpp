@@ -206,13 +206,16 @@ void gradients_are_slopes(std::uint64_t seed, report& found) {
     for (const options& how : hows) all.push_back(run_backward(x.op, x.given, x.c, how));
     const auto check = [&](const std::string& what, const auto& field, index_t acts, const auto& gradient_in) {
       if (!field.present()) return;
-      index_t size = 1;
+      // Complex numbers are two each, as `flatten` has them.
+      using Number = typename std::remove_cvref_t<decltype(field)>::value_type;
+      constexpr auto parts = static_cast<index_t>(sizeof(Number) / sizeof(double));
+      index_t size = parts;
       for (const index_t n : field.extents()) size *= n;
       for (int sample = 0; sample < 3 && size > 0; ++sample) {
         const index_t element = x.random.integer(0, size - 1);
         double* at = nullptr;
-        for_each(field, [&](const double& number, index_t i) {
-          if (i == element) at = const_cast<double*>(&number);
+        for_each(field, [&](const Number& number, index_t i) {
+          if (i == element / parts) at = reinterpret_cast<double*>(const_cast<Number*>(&number)) + element % parts;
         });
         const double there = *at, times = static_cast<double>(acts);
         double shift = 0;

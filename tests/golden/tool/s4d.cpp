@@ -68,9 +68,49 @@ void run_kernel(trial& t) {
   hold<T>(t, "kernel", "K", K.all());
 }
 
+/// Both losses of the file: of y, and of K, which is what a unit impulse gives.
+template <class T>
+void run_backward(trial& t) {
+  const golden_case& file = t.file;
+  if (!file.has("grad_y")) return;
+  using number = std::complex<T>;
+  const s4d_arguments<T> args(file);
+  const auto d_y = file.get<T, 3>("grad_y");
+  const auto d_K = file.get<T, 2>("grad_K");
+  auto d_u = like(args.u.all());
+  auto d_A = like(args.A.all()), d_C = like(args.C.all());
+  auto d_dt = like(args.dt.all()), d_D = like(args.D.all());
+  backward(args.op, {}, from_bdl(d_y.all()), diagonal_state_gradient<number>{},
+           {.u = from_bdl(d_u.all()), .A = d_A, .C = d_C, .dt = d_dt, .D = d_D});
+  const index_t H = d_K.extent(0), L = d_K.extent(1);
+  tensor<T, 3> impulse({1, L, H});
+  for (index_t h = 0; h < H && L > 0; ++h) impulse(0, 0, h) = T(1);
+  auto of_kernel = args.op;
+  of_kernel.u = impulse;
+  of_kernel.D = {};
+  backward(of_kernel, {}, view<const T, 3>(d_K.data(), {1, L, H}, {0, 1, L}), diagonal_state_gradient<number>{},
+           {.A = d_A, .C = d_C, .dt = d_dt}, {.accumulate = true});
+
+  tensor<T, 2> d_log_re(d_A.extents()), d_im(d_A.extents());
+  testing::for_each(d_A.all(), [&](const number& d, index_t i) {
+    d_log_re.data()[i] = d.real() * args.A.data()[i].real();  // A = −exp(log_A_real) + …
+    d_im.data()[i] = d.imag();
+  });
+  for (index_t h = 0; h < H; ++h) d_dt(h) *= args.dt(h);
+  hold<T>(t, "backward", "d_u", d_u.all());
+  hold<T>(t, "backward", "d_C", d_C.all());
+  hold<T>(t, "backward", "d_D", d_D.all());
+  hold<T>(t, "backward", "d_log_A_real", d_log_re.all());
+  hold<T>(t, "backward", "d_A_imag", d_im.all());
+  hold<T>(t, "backward", "d_log_dt", d_dt.all());
+}
+
 void run_s4d(trial& t) {
   run_all(t, [&]<class T>(T) { return s4d_arguments<T>(t.file); });
-  in_both(t, []<class T>(trial& on, T) { run_kernel<T>(on); });
+  in_both(t, []<class T>(trial& on, T) {
+    run_kernel<T>(on);
+    run_backward<T>(on);
+  });
 }
 
 const registration layer("s4d_kernel", run_s4d);

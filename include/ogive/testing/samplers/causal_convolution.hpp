@@ -7,8 +7,8 @@
 
 namespace ogive::testing {
 
-/// Stands for the magnitudes of a convolution: ‖K‖ ‖u‖ + |D| max |u| of a channel of a sequence, its history in u, since
-/// by transforms every term of it may leave its rounding in every output.
+/// Stands for the magnitudes of a convolution: ‖K‖ ‖u‖ + |D| max |u| of a channel of a sequence, its history in u,
+/// since by transforms every term of it may leave its rounding in every output.
 template <class T>
 struct convolution_norms {
   causal_convolution<T> op;
@@ -29,7 +29,8 @@ struct sampler<convolution_norms<T>> {
         };
         for (index_t t = at.begin; t < at.live; ++t) add(static_cast<double>(u(at.batch, t, c)));
         const index_t slot = reference::slot_of(st.initial_slots, n);
-        if (st.initial.present() && slot >= 0) for_each(st.initial[slot][c], [&](double value, index_t) { add(value); });
+        if (st.initial.present() && slot >= 0)
+          for_each(st.initial[slot][c], [&](double value, index_t) { add(value); });
         for_each(kernel[c], [&](double tap, index_t) { taps += tap * tap; });
         const double skip = D.present() ? std::fabs(static_cast<double>(D(c))) : 0;
         for (index_t t = at.begin; t < at.end; ++t) y(at.batch, t, c) = std::sqrt(inputs * taps) + skip * most;

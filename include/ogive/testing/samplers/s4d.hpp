@@ -7,12 +7,44 @@
 
 namespace ogive::testing {
 
+/// Stands for the magnitudes of S4D: those of modes that are moduli, and in y at least ‖K‖ ‖u‖ of a channel of a
+/// sequence, initial state included, since by transforms every term of it may leave its rounding in every output.
+template <class Op>
+struct s4d_norms {
+  Op op;
+};
+template <class Op>
+struct sampler<s4d_norms<Op>> {
+  template <class Acc, class State>
+  static void define(const s4d_norms<Op>& x, const State& st, const view<double, 3>& y) {
+    reference::evaluate<Acc>(x.op, st, y);
+    const index_t L = x.op.u.extent(1), channels = x.op.u.extent(2);
+    tensor<double, 2> K({channels, L});
+    reference::kernel<Acc>(x.op, K.all());
+    for (const reference::sequence& at : reference::sequences(x.op, x.op.u.extent(0), L)) {
+      for (index_t c = 0; c < channels; ++c) {
+        double inputs = 0, taps = 0, most = 0;
+        for (index_t t = at.begin; t < at.live; ++t) {
+          inputs += std::pow(static_cast<double>(x.op.u(at.batch, t, c)), 2);
+          most = std::fmax(most, y(at.batch, t, c));
+        }
+        for_each(K.all()[c], [&](double tap, index_t) { taps += tap * tap; });
+        for (index_t t = at.begin; t < at.end; ++t) {
+          y(at.batch, t, c) = std::fmax(std::fmax(y(at.batch, t, c), most), std::sqrt(inputs * taps));
+        }
+      }
+    }
+  }
+};
+
 template <storage T, class AType>
 struct sampler<s4d<T, AType>> {
   using op = s4d<T, AType>;
   using accum = accum_t<T>;
   static constexpr std::tuple tokens{&op::u};
   static constexpr std::tuple parameters{&op::A, &op::B, &op::C, &op::dt, &op::D};
+  static constexpr std::tuple gradients{&op::gradient::u, &op::gradient::A,  &op::gradient::B,
+                                        &op::gradient::C, &op::gradient::dt, &op::gradient::D};
 
   static op draw(rng& random, memory& room, index_t batch, index_t length) {
     const index_t D = odd_extent(random, 40), N = odd_extent(random, op::complex ? 33 : 65);
@@ -45,6 +77,18 @@ struct sampler<s4d<T, AType>> {
     return x;
   }
 
+  /// Slower modes: differences cut off what grows with the fifth power of a rate.
+  static void smooth(op& x) {
+    if (x.rule == discretisation::none) return;
+    for_each(x.A, [](const AType& rate, index_t) {
+      if constexpr (op::complex) {
+        const_cast<AType&>(rate) = AType(std::max(rate.real(), accum(-1)), rate.imag() / accum(20));
+      } else {
+        const_cast<AType&>(rate) = std::max(rate, accum(-1));
+      }
+    });
+  }
+
   /// Modes that never fade, and ones that are gone at once.
   static void harden(rng& random, op& x) {
     if (x.rule == discretisation::none || x.rule == discretisation::euler) return;
@@ -67,7 +111,7 @@ struct sampler<s4d<T, AType>> {
     reference::evaluate<Acc>(x, st, y);
   }
   /// The same modes with Ā and B̄ as moduli.
-  static op absolute(op x, memory& room) {
+  static s4d_norms<op> absolute(op x, memory& room) {
     const auto A_bar = room.take<AType>(x.A.extents()), B_bar = room.take<AType>(x.A.extents());
     discretise(x, A_bar, B_bar);
     x.u = testing::absolute(room, x.u);
@@ -76,7 +120,7 @@ struct sampler<s4d<T, AType>> {
     x.C = testing::absolute(room, x.C);
     x.D = testing::absolute(room, x.D);
     x.rule = discretisation::none;
-    return x;
+    return {x};
   }
   /// A complex product, b u and a sum per token, ā and b̄ rounded; the sum over the modes.
   static index_t roundings(const op& x) { return (op::complex ? 12 : 5) * x.u.extent(1) + 2 * x.A.extent(1) + 16; }

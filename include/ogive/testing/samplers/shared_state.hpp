@@ -27,6 +27,8 @@ struct sampler<lti<T>> : shared_state_sampler<lti<T>> {
   using op = lti<T>;
   using accum = accum_t<T>;
   static constexpr std::tuple parameters{&op::A_bar, &op::B_bar, &op::C, &op::D};
+  static constexpr std::tuple gradients{&gradient<op>::u, &gradient<op>::A_bar, &gradient<op>::B_bar, &gradient<op>::C,
+                                        &gradient<op>::D};
 
   /// Rows of A̅ sum to less than one.
   static op draw(rng& random, memory& room, index_t batch, index_t length) {
@@ -61,6 +63,8 @@ struct sampler<s5<T>> : shared_state_sampler<s5<T>> {
   using accum = accum_t<T>;
   using number = typename op::number;
   static constexpr std::tuple parameters{&op::A, &op::B, &op::C, &op::dt, &op::D};
+  static constexpr std::tuple gradients{&gradient<op>::u, &gradient<op>::A,  &gradient<op>::B,
+                                        &gradient<op>::C, &gradient<op>::dt, &gradient<op>::D};
 
   static op draw(rng& random, memory& room, index_t batch, index_t length) {
     const index_t M = odd_extent(random, 40), N = odd_extent(random, 65), P = coin(random) ? M : odd_extent(random, 40);
@@ -78,7 +82,7 @@ struct sampler<s5<T>> : shared_state_sampler<s5<T>> {
     constexpr discretisation stable[] = {discretisation::zoh, discretisation::mamba, discretisation::bilinear,
                                          discretisation::backward_euler, discretisation::generalised_bilinear};
     x.rule = stable[random.integer(0, 4)];
-    if (x.rule == discretisation::generalised_bilinear) x.alpha = accum(0.75);
+    if (x.rule == discretisation::generalised_bilinear) x.alpha = 0.75;
     return x;
   }
 
@@ -120,6 +124,9 @@ struct sampler<lru<T>> : shared_state_sampler<lru<T>> {
   using accum = accum_t<T>;
   using number = typename op::number;
   static constexpr std::tuple parameters{&op::nu_log, &op::theta_log, &op::gamma_log, &op::B, &op::C, &op::D};
+  static constexpr std::tuple gradients{&gradient<op>::u,         &gradient<op>::nu_log, &gradient<op>::theta_log,
+                                        &gradient<op>::gamma_log, &gradient<op>::B,      &gradient<op>::C,
+                                        &gradient<op>::D};
 
   static op draw(rng& random, memory& room, index_t batch, index_t length) {
     const index_t M = odd_extent(random, 40), N = odd_extent(random, 65), P = coin(random) ? M : odd_extent(random, 40);

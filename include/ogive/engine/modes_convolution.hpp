@@ -1,0 +1,138 @@
+// L5: fixed modes as a convolution: y = K ∗ u + D u, and what the initial state leaves, Re Σ_n c_n a_n^{t+1} h_n, a
+// kernel as well.
+#pragma once
+
+#include <ogive/engine/convolution.hpp>
+#include <ogive/engine/modes_kernel.hpp>
+#include <ogive/engine/modes_task.hpp>
+
+namespace ogive {
+inline namespace OGIVE_ABI {
+namespace detail {
+
+/// a and, as c, c b of channel d for its kernel.
+template <class Acc, class Op>
+void kernel_modes(const Op& op, index_t d, const kernel_scratch<Acc>& to) noexcept {
+  const index_t N = op.A.extent(1);
+  for (index_t n = 0; n < N; ++n) {
+    const auto [a, b] = mode_of(op, d, n);
+    const auto c = wide_of<typename Op::number>(op.C(d, n)) * b;
+    if constexpr (is_complex<typename Op::number>) {
+      to.a[n] = a.real();
+      to.a[N + n] = a.imag();
+      to.c[n] = 2 * c.real();
+      to.c[N + n] = 2 * c.imag();
+    } else {
+      to.a[n] = a;
+      to.c[n] = c;
+    }
+  }
+}
+
+/// Makes K_0 … K_{L−1} of a channel where `convolve` wants it.
+template <class Op>
+struct kernel_of_modes {
+  static constexpr bool complex = is_complex<typename Op::number>;
+  const Op& op;
+  kernel_plan plan;
+
+  explicit kernel_of_modes(const Op& from) noexcept
+      : op(from), plan(kernel_plan::of(from.u.extent(1), from.A.extent(1), complex ? 2 : 1)) {}
+
+  /// Of a kernel, or of what an initial state adds.
+  std::size_t bytes() const noexcept {
+    arena counted;
+    kernel_scratch<double>::carve(plan, counted);
+    counted.take<double>(plan.length);
+    return counted.used();
+  }
+  template <class Acc>
+  void operator()(index_t channel, Acc* to, arena memory) const noexcept {
+    const auto s = kernel_scratch<Acc>::carve(plan, memory);
+    kernel_modes(op, channel, s);
+    modes_kernel<complex, Acc>::run(plan, s, view<Acc, 1>(to, {plan.length}));
+  }
+};
+
+/// Adds what is left of the initial state to outputs [first, first + count).
+template <class Op, class State>
+struct free_response {
+  const kernel_of_modes<Op>& kernel;
+  const State& st;
+
+  template <class Acc>
+  void operator()(const convolution_sequence& at, index_t first, index_t count, index_t channel, Acc* row,
+                  arena memory) const noexcept {
+    using wide = wide_of<typename Op::number>;
+    constexpr bool complex = kernel_of_modes<Op>::complex;
+    const index_t slot = st.initial.present() ? core::checker::slot_of(st.initial_slots, at.number) : -1;
+    if (slot < 0) return;
+    const Op& op = kernel.op;
+    const index_t N = op.A.extent(1);
+    const auto plan = kernel_plan::of(count, N, complex ? 2 : 1);
+    const auto s = kernel_scratch<Acc>::carve(plan, memory);
+    Acc* left = memory.take<Acc>(count);
+    kernel_modes(op, channel, s);
+    for (index_t n = 0; n < N; ++n) {
+      const auto& h = st.initial(slot, channel, n);
+      wide c(op.C(channel, n));
+      if constexpr (complex) {
+        c *= 2.0 * wide(h) * power(wide(s.a[n], s.a[N + n]), first + 1);
+        s.c[n] = c.real();
+        s.c[N + n] = c.imag();
+      } else {
+        s.c[n] = c * static_cast<double>(static_cast<Acc>(h)) * power(s.a[n], first + 1);
+      }
+    }
+    modes_kernel<complex, Acc>::run(plan, s, view<Acc, 1>(left, {count}));
+    for (index_t t = 0; t < count; ++t) row[t] += left[t];
+  }
+
+ private:
+  template <class X>
+  static X power(X base, index_t exponent) noexcept {
+    X all(1);
+    for (; exponent > 0; exponent /= 2, base *= base) {
+      if (exponent % 2 == 1) all *= base;
+    }
+    return all;
+  }
+};
+
+template <class Op>
+convolution_problem<typename Op::scalar> convolution_of_modes(const Op& op,
+                                                              const view<typename Op::scalar, 3>& y) noexcept {
+  return {.u = op.u, .y = y, .taps = op.u.extent(1), .skip = op.D, .lengths = op.lengths, .offsets = op.offsets};
+}
+
+/// Vector operations of a token of a channel in the sweep.
+template <class Acc, class Op>
+double modes_token_cost(const Op& op) noexcept {
+  constexpr bool complex = is_complex<typename Op::number>;
+  return (complex ? 8 : 3) * static_cast<double>(units_of<complex, Acc>((complex ? 2 : 1) * op.A.extent(1))) / 0.7 + 6;
+}
+
+/// Whether a convolution costs less than the sweep, in vector operations; a function of shapes and of what is asked
+/// for. A final state and padding want the sweep in any case.
+template <class Acc, class Op, class State>
+bool convolution_is_faster(const Op& op, const State& st) noexcept {
+  if (st.final.present() || op.lengths.present() || op.offsets.present()) return false;
+  constexpr bool complex = is_complex<typename Op::number>;
+  constexpr index_t least = 256;  // tokens
+  const index_t L = op.u.extent(1), N = op.A.extent(1);
+  if (L < least || N == 0) return false;
+  const auto p = convolution_of_modes(op, {});
+  const auto cut = convolution_cut_of<Acc>(p, form::convolution);
+  const double tokens = static_cast<double>(L), rows = static_cast<double>(std::max<index_t>(op.u.extent(0), 1));
+  const double W = static_cast<double>(simd::width<Acc>), numbers = static_cast<double>((complex ? 2 : 1) * N);
+  const double of_kernel = numbers * (1.7 * tokens / W + 100);
+  const double transforms = convolution_costs<Acc>::transform(cut.size);
+  const double blocks = std::ceil(tokens / static_cast<double>(cut.block));
+  const double convolution =
+      rows * (2 * blocks * transforms + (st.initial.present() ? of_kernel : 0)) + transforms + of_kernel;
+  return convolution < rows * tokens * modes_token_cost<Acc>(op);
+}
+
+}  // namespace detail
+}  // namespace OGIVE_ABI
+}  // namespace ogive
