@@ -125,6 +125,8 @@ class prepared_trial {
   bool steps() const {
     if constexpr (requires { x_.op.rule; }) {
       return x_.op.rule != discretisation::none;
+    } else if constexpr (requires { x_.op.Q; }) {
+      return !x_.op.Q.present();
     } else {
       return true;
     }
