@@ -200,6 +200,10 @@ class checker {
     if (*this && how.chunk < 0) {
       refuse("chunk", status_code::value) << "= " << how.chunk << " must be 0 (automatic) or a number of tokens";
     }
+    if (*this && how.time_split < 0) {
+      refuse("time_split", status_code::value)
+          << "= " << how.time_split << " must be 0 (automatic) or a number of tokens";
+    }
     return *this;
   }
 
