@@ -111,7 +111,7 @@ struct modes_engine {
   template <class Op>
   static std::size_t bytes(const Op& op, const options&) noexcept {
     const auto most = [&]<class Acc>(Acc) noexcept {
-      std::size_t all = convolution_bytes<Acc>(convolution_of_modes(op, {}), kernel_of_modes(op));
+      std::size_t all = convolution_bytes_of_modes<Acc>(op);
       diagonal_extents n = modes_extents(op);
       for (const index_t length : {n.length, std::min(n.length, modes_plan::few)}) {  // fewer tokens count too
         n.length = length;
@@ -261,7 +261,7 @@ struct modes_engine {
     if (y.present()) {
       const auto p = convolution_of_modes(op, y);
       const kernel_of_modes kernel(op);
-      const convolution_cut cut = convolution_cut_of<Acc>(p, form::convolution);
+      const convolution_cut cut = cut_of_modes<Acc>(op, p);
       make_convolution_tables<Acc>(cut, ctx);
       ctx.reserve(static_cast<std::size_t>(ctx.workers()) * convolution_bytes<Acc>(p, cut, kernel));
       convolve<Acc>(p, cut, kernel, ctx, free_response<Op, State>{kernel, st});
