@@ -20,6 +20,9 @@ TEST_CASE("the numbers of the page on state-space systems are what its code give
   CHECK(streamed[0] == h[0]);
   CHECK(streamed[1] == h[1]);
   CHECK(memory == h[1]);
+  CHECK(filtered[0] == h[0]);
+  CHECK(filtered[1] == h[1]);
+  CHECK(filter.state()(0, 0) == h[1]);
 
   const double kernel_of_page[] = {0.7869, 0.4773, 0.2895, 0.1756};
   for (int l = 0; l < 4; ++l) CHECK_THAT(K[l], WithinDecimals(kernel_of_page[l], 4));
