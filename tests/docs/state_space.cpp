@@ -1,6 +1,7 @@
 // The code of docs/state_space.md, as it stands, and the numbers that the page says it gives.
 #include <ogive/maps/discretisation_dense.hpp>
 #include <ogive/ops/lti.hpp>
+#include <ogive/ops/prepared.hpp>
 #include <ogive/ops/s5.hpp>
 
 #include "tests/within.hpp"

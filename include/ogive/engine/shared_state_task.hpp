@@ -42,7 +42,6 @@ struct shared_mode {
 /// - `input()` (B̅, or B of the modes) [N, M], `output()` (C) [P, N], and `D`, which may be absent;
 /// - real: `transition()` (A̅) [N, N], and D is [P, M];
 /// - complex: `mode<Acc>(n)`, and `parts`, the number of times that Re(C h) counts; D is [M], M = P.
-/// - `kept(keep)`, a copy whose parameters are keep(view);
 /// and with gradients, of type `gradient` with u and D,
 /// - `for_gradients(d, f)`, which calls f(name, gradient, field) for each, and `wishes(d)`;
 /// - `d_input(d)`, `d_output(d)`; real: `d_transition(d)`; complex: `mode_gradient(n, d_a, d_w, d, accumulate)`.

@@ -8,7 +8,7 @@
 // arXiv:2303.06349.
 #pragma once
 
-#include <ogive/engine/shared_state_prepared.hpp>
+#include <ogive/engine/shared_state.hpp>
 
 #include <cmath>
 
@@ -99,19 +99,6 @@ struct lru {
     detail::put_gradient(d.nu_log, n, -rate * along.real() + by_nu * d_gamma, accumulate);
     detail::put_gradient(d.theta_log, n, angle * along.imag(), accumulate);
     detail::put_gradient(d.gamma_log, n, gamma * d_gamma, accumulate);
-  }
-
-  /// The same with parameters that are keep(view).
-  template <class Keep>
-  lru kept(const Keep& keep) const {
-    lru own = *this;
-    own.nu_log = keep(nu_log);
-    own.theta_log = keep(theta_log);
-    own.gamma_log = keep(gamma_log);
-    own.B = keep(B);
-    own.C = keep(C);
-    own.D = keep(D);
-    return own;
   }
 
   void check_fields(core::checker& ask) const noexcept {

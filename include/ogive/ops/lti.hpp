@@ -8,7 +8,7 @@
 // Convolutional, and Continuous-time Models with Linear State-Space Layers, arXiv:2110.13985.
 #pragma once
 
-#include <ogive/engine/shared_state_prepared.hpp>
+#include <ogive/engine/shared_state.hpp>
 
 namespace ogive {
 inline namespace OGIVE_ABI {
@@ -66,17 +66,6 @@ struct lti {
   static view<accum, 2> d_transition(const gradient& d) noexcept { return d.A_bar; }
   static view<accum, 2> d_input(const gradient& d) noexcept { return d.B_bar; }
   static view<accum, 2> d_output(const gradient& d) noexcept { return d.C; }
-
-  /// The same with parameters that are keep(view).
-  template <class Keep>
-  lti kept(const Keep& keep) const {
-    lti own = *this;
-    own.A_bar = keep(A_bar);
-    own.B_bar = keep(B_bar);
-    own.C = keep(C);
-    own.D = keep(D);
-    return own;
-  }
 
   void check_fields(core::checker& ask) const noexcept {
     const index_t M = u.extent(2), N = A_bar.extent(0);

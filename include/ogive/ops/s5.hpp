@@ -8,7 +8,7 @@
 // Modeling, arXiv:2208.04933, whose Λ, B̃ and C̃ are A, B and C.
 #pragma once
 
-#include <ogive/engine/shared_state_prepared.hpp>
+#include <ogive/engine/shared_state.hpp>
 #include <ogive/maps/discretisation.hpp>
 
 namespace ogive {
@@ -95,18 +95,6 @@ struct s5 {
     };
     detail::put_gradient(d.A, n, along(by.A_by_A, by.w_by_A), accumulate);
     detail::put_gradient(d.dt, n, along(by.A_by_dt, by.w_by_dt).real(), accumulate);
-  }
-
-  /// The same with parameters that are keep(view).
-  template <class Keep>
-  s5 kept(const Keep& keep) const {
-    s5 own = *this;
-    own.A = keep(A);
-    own.B = keep(B);
-    own.C = keep(C);
-    own.dt = keep(dt);
-    own.D = keep(D);
-    return own;
   }
 
   void check_fields(core::checker& ask) const noexcept {
