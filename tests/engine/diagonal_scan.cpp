@@ -153,7 +153,7 @@ TEST_CASE("time is split where all channels are a task or two, whoever else is i
 TEST_CASE("every share of a scan has a segment") {
   for (index_t segments = 3; segments < 300; ++segments) {
     for (const index_t workers : {2, 3, 4, 5, 8, 13, 64, 1000}) {
-      const auto shares = detail::diagonal_shares::of(segments, workers);
+      const auto shares = detail::time_shares::of(segments, workers);
       REQUIRE((shares.first > 0 && shares.middle > 0 && shares.last > 0));
       REQUIRE(shares.first + shares.middle + shares.last == segments);
     }

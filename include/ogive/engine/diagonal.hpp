@@ -44,7 +44,15 @@ void run_diagonal(const Op& op, const State& st, const view<typename Op::scalar,
   p.segment = segment_of(how, Verb, p.n);
   const std::size_t bytes = scratch_of(p);
   ctx.reserve(static_cast<std::size_t>(ctx.workers()) * bytes);
-  run_diagonal_tasks<Acc, simd::default_arch, is_complex<typename Op::number>>(p, bytes, ctx);
+  constexpr bool complex = is_complex<typename Op::number>;
+  using whole = diagonal_task<Acc, simd::default_arch, complex>;
+  using scan = diagonal_scan<Acc, simd::default_arch, complex>;
+  run_over_time(
+      ctx, p.tasks(), bytes, [&](index_t task) noexcept { return scan::segments(p, task); },
+      [&](index_t task, arena memory) noexcept { whole::run(p, task, memory); },
+      [&](index_t task, scan_part what, const time_shares& shares, index_t i, arena memory) noexcept {
+        scan::run(p, task, what, shares, i, memory, ctx.scratch(0, bytes));
+      });
 }
 
 template <class Op, class State>
