@@ -4,16 +4,18 @@
 #include <ogive/ops/prepared.hpp>
 #include <ogive/testing/trials.hpp>
 
+#include <limits>
+
 #include "tests/catch.hpp"
 
 namespace ogive::tests {
 
-/// The operator with other steps.
+/// The operator with the steps of another rate.
 template <class Op>
-Op with_steps(Op op, double ratio, testing::memory& room) {
+Op at_rate(Op op, double rate, testing::memory& room) {
   const auto dt = room.take<typename Op::accum>(op.dt.extents());
   for (index_t i = 0; i < dt.extent(0); ++i) {
-    dt[i] = static_cast<typename Op::accum>(static_cast<double>(op.dt[i]) * ratio);
+    dt[i] = static_cast<typename Op::accum>(static_cast<double>(op.dt[i]) / rate);
   }
   op.dt = dt;
   return op;
@@ -27,7 +29,7 @@ class prepared_trial {
  public:
   explicit prepared_trial(std::uint64_t seed, index_t most) : x_(seed, most), y_(take()), expected_(take()) {}
 
-  /// A stream in blocks, with strides of any kind, has the bits of `recurrent`; after reset once more.
+  /// A stream in blocks, of any strides, has the bits of `recurrent`; after reset once more.
   void streams() {
     stream_equals(x_.op);
     filter_.reset();
@@ -52,14 +54,15 @@ class prepared_trial {
   /// Other steps are those of an operator that was prepared with them.
   void changes_rate() {
     if constexpr (detail::has_steps_in_time<Op>) {
-      for (const double ratio : {0.5, 1.7, 1.0}) {
-        const Op other = with_steps(x_.op, ratio, x_.room);
+      for (const double rate : {2.0, 0.6, 1.0}) {
+        const Op other = at_rate(x_.op, rate, x_.room);
         if (!steps()) {
-          CHECK_THROWS_AS(filter_.set_rate(ratio), std::invalid_argument);
+          CHECK_THROWS_AS(filter_.set_rate(rate), std::invalid_argument);
+          CHECK_THROWS_AS(filter_.set_steps(other.dt), std::invalid_argument);
           continue;
         }
         filter_.reset();
-        ratio == 1.7 ? filter_.set_rate(other.dt) : filter_.set_rate(ratio);
+        rate < 1 ? filter_.set_steps(other.dt) : filter_.set_rate(rate);
         stream_equals(other);
         filter_.forward(other.u, y_);
         prepare(other, {.sequences = batch(), .length = length()}).forward(other.u, expected_);
@@ -67,8 +70,11 @@ class prepared_trial {
       }
       if (!steps()) return;
       // Refused, nothing changes.
-      for (const double ratio : {0.0, -1.0, std::nan("")}) CHECK_THROWS_AS(filter_.set_rate(ratio), std::invalid_argument);
-      CHECK_THROWS_AS(filter_.set_rate(with_steps(x_.op, -1, x_.room).dt), std::invalid_argument);
+      for (const double rate : {0.0, -1.0, std::nan(""), std::numeric_limits<double>::infinity()}) {
+        CHECK_THROWS_AS(filter_.set_rate(rate), std::invalid_argument);
+      }
+      CHECK_THROWS_AS(filter_.set_steps(at_rate(x_.op, -1, x_.room).dt), std::invalid_argument);
+      CHECK_THROWS_AS(filter_.set_steps(x_.op.dt.slice(0, 0, 0)), shape_error);
       filter_.reset();
       stream_equals(x_.op);
     }
@@ -134,18 +140,27 @@ class prepared_trial {
 
   void stream_equals(const Op& op) {
     recurrent(op, {}, expected_);
+    testing::memory elsewhere(testing::all_layouts[x_.random.integer(0, 5)]);
+    const auto u = elsewhere.copy(op.u);
+    const output y = elsewhere.template take<T>(y_.extents());
     for (index_t t = 0; t < length();) {
       const index_t most = x_.random.integer(0, 2) == 0 ? 70 : 5;
       const index_t count = std::min(length() - t, x_.random.integer(0, most));
-      filter_.step(op.u.slice(1, t, count), y_.slice(1, t, count));
+      filter_.step(u.slice(1, t, count), y.slice(1, t, count));
       t += count;
     }
-    CHECK(testing::difference(y_, expected_).empty());
+    CHECK(testing::difference(y, expected_).empty());
+    CHECK(elsewhere.gaps_untouched());
+  }
+  /// From parameters that are gone afterwards.
+  prepared<Op> make() const {
+    testing::memory gone;
+    return prepare(testing::copy_of(x_.op, gone), {.sequences = batch(), .length = length()});
   }
 
   testing::trial<Op> x_;
   output y_, expected_;
-  prepared<Op> filter_ = prepare(x_.op, {.sequences = batch(), .length = length()});
+  prepared<Op> filter_ = make();
 };
 
 template <class Op>

@@ -4,9 +4,9 @@
 //                sequences of up to `length` tokens, scratch, tables, and the state of each stream
 //   step         u [B, L, M] → y [B, L, P], one sample or a block, on from the state it keeps
 //   forward      a whole sequence from rest, which leaves the state alone: as a convolution where that costs less
-//   reset        the state at rest;   set_rate   other steps Δ, no other parameter
+//   reset        the state at rest;   set_rate   other steps Δ, and nothing else
 //
-// Only prepare and set_rate compute coefficients, and only prepare allocates. A stream in blocks of any size has the bits
+// Only prepare, set_rate and set_steps compute coefficients, and only prepare allocates. A stream in blocks of any size has the bits
 // of the operator's `recurrent` over the whole.
 #pragma once
 
@@ -164,20 +164,21 @@ class prepared {
   /// The state, [B, D, N] or [B, N] as the operator's: to keep, to bring back, to look at.
   view<number, state_rank> state() noexcept { return h_; }
 
-  /// Steps of `ratio` times those that were prepared, from the next sample on: 44.1/48 makes a system for 44.1 kHz sound
-  /// the same at 48 kHz. The state stays, for it is the continuous system's. Costs as much as `prepare`, but allocates
-  /// nothing. \throws std::invalid_argument for a ratio that is not positive, and where `rule = none`, which has no Δ
-  void set_rate(double ratio) requires detail::has_steps_in_time<Op> {
+  /// Samples that come `rate` times as often as those that Δ belongs to, from the next one on: steps become Δ/rate, so
+  /// that what was prepared for sound at 44.1 kHz is at 48.0/44.1 the same filter of sound at 48 kHz. The state stays, for
+  /// it is the continuous system's. Costs as much as `prepare`, but allocates nothing. \throws std::invalid_argument for
+  /// a rate that is not positive and finite, and where the operator was given A̅ and B̅
+  void set_rate(double rate) requires detail::has_steps_in_time<Op> {
     core::checker ask(Op::name);
-    if (!(ratio > 0 && ratio < std::numeric_limits<double>::infinity())) {
-      ask.refuse("ratio", status_code::value) << "of steps must be positive and finite";
+    if (!(rate > 0 && rate < std::numeric_limits<double>::infinity())) {
+      ask.refuse("rate", status_code::value) << "must be positive and finite";
     }
     check_steps(ask);
     require(ask.result());
-    take_steps([ratio](const accum& dt) noexcept { return static_cast<accum>(static_cast<double>(dt) * ratio); }, dt_);
+    take_steps([rate](const accum& dt) noexcept { return static_cast<accum>(static_cast<double>(dt) / rate); }, dt_);
   }
-  /// Steps of these lengths. \throws shape_error, std::invalid_argument where the operator would
-  void set_rate(const view<const accum, 1>& dt) requires detail::has_steps_in_time<Op> {
+  /// The same with each step Δ named. \throws shape_error, std::invalid_argument where the operator would
+  void set_steps(const view<const accum, 1>& dt) requires detail::has_steps_in_time<Op> {
     core::checker ask(Op::name);
     check_steps(ask);
     ask.given("dt", dt).extents("dt", dt, dt_.extents(), "as prepared");
