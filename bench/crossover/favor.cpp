@@ -17,7 +17,7 @@ double error_of(const qkv& all, const tensor<float, 2>& W, const tensor<float, 4
   using map = maps::favor<float>;
   map favor{.W = W, .eps = 0};
   tensor<float, 2> largest({1, all.k.extent(2)});
-  maps::stabilisers(favor, all.k.all(), largest.all(), {}, ctx);
+  maps::stabilisers(favor, all.k.all(), largest.all(), {}, {}, ctx);
   favor.key_stabiliser = std::as_const(largest).all();
   const noncausal_linear_attention<float, map> op{.q = all.q, .k = all.k, .v = all.v, .map = favor, .eps = 0};
   forward(op, {}, o.all(), {}, ctx);

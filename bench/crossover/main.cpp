@@ -30,12 +30,13 @@ void run(const settings& how) {
   shown.clear();
   print_agreements(std::cout, r);
 
-  double expected = side_lines * side_share(how.brief);
+  double expected = side_lines(how.brief) * side_share(how.brief);
   for (const curve& c : r.curves) expected += expected_seconds(c.d, c.causal, how.brief, r.machine.fma_peak);
   shown.expect(expected);
   for (curve& c : r.curves) time_products(c, from, how, r.machine.fma_peak, shown);
   r.favor = measure_favor(from, how, shown);
   r.decoding = time_decoding(how, shown);
+  r.forms = time_forms(how, shown);
   r.seconds = ogive::bench::wall_seconds() - begin;
   shown.clear();
   print_measures(std::cout, r);
@@ -43,8 +44,8 @@ void run(const settings& how) {
   write_files(r, how);
   const std::string missing = draw(r, how);
   std::cout << "\nWritten: " << how.out.string() << "/crossover.{csv,json,md"
-            << (missing.empty() ? ",svg,png}" : "}; no picture: " + missing) << "  (" << static_cast<int>(r.seconds)
-            << " s)\n";
+            << (missing.empty() ? ",svg,png} and forms.{csv,svg,png}" : "} and forms.csv; no pictures: " + missing)
+            << "  (" << static_cast<int>(r.seconds) << " s)\n";
 }
 
 }  // namespace

@@ -24,12 +24,18 @@ void compare_products(curve& c, const input& from, const settings& how);
 /// Fills in the points of a curve.
 void time_products(curve& c, const input& from, const settings& how, double peak, progress& shown);
 
-/// Seconds, roughly, that a line of the two tables beside the crossover may take.
+/// Seconds, roughly, that a line of the tables beside the crossover may take.
 constexpr double side_share(bool brief) noexcept { return brief ? 0.05 : 0.2; }
-constexpr int side_lines = 14;
+constexpr int side_lines(bool brief) noexcept { return brief ? 23 : 25; }
 
 favor_table measure_favor(const input& from, const settings& how, progress& shown);
 
 decoding_table time_decoding(const settings& how, progress& shown);
+
+/// The lengths of sequences that the forms of a time-invariant system are timed on: by twos.
+inline constexpr index_t forms_shortest = 16;
+constexpr index_t forms_longest(bool brief) noexcept { return brief ? 4096 : 16384; }
+
+forms_table time_forms(const settings& how, progress& shown);
 
 }  // namespace ogive::crossover

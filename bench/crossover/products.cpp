@@ -155,21 +155,4 @@ void time_products(curve& c, const input& from, const settings& how, double peak
   }
 }
 
-crossing curve::timed(double point::*first, double point::*second) const {
-  const auto cheaper = [&](const point& p) { return p.*first < p.*second; };
-  std::size_t last = points.size();
-  while (last > 0 && !cheaper(points[last - 1])) --last;
-  if (last == 0) return {crossing::where::below, static_cast<double>(points.front().n)};
-  if (last == points.size()) return {crossing::where::above, static_cast<double>(points.back().n)};
-  // Straight lines between the neighbours, in logarithms.
-  const point& a = points[last - 1];
-  const point& b = points[last];
-  const double before = std::log(a.*first / a.*second), after = std::log(b.*first / b.*second);
-  const auto between = [share = before / (before - after)](double from, double to) {
-    return std::exp(std::lerp(std::log(from), std::log(to), share));
-  };
-  return {crossing::where::inside, between(static_cast<double>(a.n), static_cast<double>(b.n)),
-          between(a.*second, b.*second)};
-}
-
 }  // namespace ogive::crossover

@@ -170,6 +170,29 @@ table decoding_rows(const results& r) {
   return t;
 }
 
+table forms_rows(const results& r) {
+  const forms_table& f = r.forms;
+  const auto found = [&](double forms_row::*first, double forms_row::*second) {
+    const crossing x = f.timed(first, second);
+    return text("n = %s%.0f", x.at == where::below ? "< " : x.at == where::above ? "> " : "", x.n);
+  };
+  table t{.title =
+              text("A time-invariant system, S4D, %td channels of %td complex modes: nanoseconds per token and channel",
+                   f.channels, f.modes),
+          .groups = {{"", 1}, {"recurrence", 1}, {"convolution", 3}, {"", 1}},
+          .headings = {"n", "", "direct", "transforms", "kernel kept", "difference"},
+          .note = "Transforms with a kernel that is kept overtake direct sums at " +
+                  found(&forms_row::direct, &forms_row::kept) + ", the recurrence at " +
+                  found(&forms_row::recurrent, &forms_row::kept) + "; the recurrence overtakes direct sums at " +
+                  found(&forms_row::direct, &forms_row::recurrent) + '.'};
+  for (const forms_row& row : f.rows) {
+    const double each = 1e9 / static_cast<double>(row.n * f.channels);
+    t.rows.push_back({whole(row.n), digits(each * row.recurrent), digits(each * row.direct), digits(each * row.made),
+                      digits(each * row.kept), text("%.1e", row.difference)});
+  }
+  return t;
+}
+
 void write(const std::filesystem::path& path, const std::string& content) {
   std::ofstream file(path, std::ios::binary);
   file << content;
@@ -184,6 +207,14 @@ std::string csv(const results& r) {
                     static_cast<long long>(c.counted.left(p.n)), static_cast<long long>(c.counted.right(p.n)), p.left,
                     p.right, p.softmax);
     }
+  }
+  return lines;
+}
+
+std::string forms_csv(const results& r) {
+  std::string lines = "n,recurrent_seconds,direct_seconds,transforms_seconds,kernel_kept_seconds\n";
+  for (const forms_row& row : r.forms.rows) {
+    lines += text("%td,%.6e,%.6e,%.6e,%.6e\n", row.n, row.recurrent, row.direct, row.made, row.kept);
   }
   return lines;
 }
@@ -246,6 +277,15 @@ json describe(const results& r, const settings& how) {
                                        {"state_seconds", row.state_seconds},
                                        {"state_bytes", row.state_bytes}});
   }
+  all["forms"] = {{"channels", r.forms.channels}, {"modes", r.forms.modes}};
+  for (const forms_row& row : r.forms.rows) {
+    all["forms"]["rows"].push_back({{"n", row.n},
+                                    {"recurrent_seconds", row.recurrent},
+                                    {"direct_seconds", row.direct},
+                                    {"transforms_seconds", row.made},
+                                    {"kernel_kept_seconds", row.kept},
+                                    {"difference", row.difference}});
+  }
   return all;
 }
 
@@ -257,6 +297,7 @@ std::string markdown(const results& r, const settings& how) {
   summary_table(r).print_markdown(out);
   favor_rows(r).print_markdown(out);
   decoding_rows(r).print_markdown(out);
+  forms_rows(r).print_markdown(out);
   return out.str();
 }
 
@@ -282,11 +323,13 @@ void print_measures(std::ostream& out, const results& r) {
   }
   favor_rows(r).print(out);
   decoding_rows(r).print(out);
+  forms_rows(r).print(out);
 }
 
 void write_files(const results& r, const settings& how) {
   std::filesystem::create_directories(how.out);
   write(how.out / "crossover.csv", csv(r));
+  write(how.out / "forms.csv", forms_csv(r));
   write(how.out / "crossover.json", describe(r, how).dump(2) + '\n');
   write(how.out / "crossover.md", markdown(r, how));
 }

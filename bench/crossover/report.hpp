@@ -11,10 +11,11 @@ void print_head(std::ostream& out, const results& r, const settings& how);
 void print_agreements(std::ostream& out, const results& r);
 void print_measures(std::ostream& out, const results& r);
 
-/// crossover.csv, crossover.json and crossover.md into `how.out`. \throws std::runtime_error if that cannot be
+/// crossover.csv, crossover.json, crossover.md and forms.csv into `how.out`. \throws std::runtime_error if that cannot
+/// be
 void write_files(const results& r, const settings& how);
 
-/// crossover.svg and crossover.png by gnuplot, from the files that are there, and the script that draws them.
+/// crossover and forms, .svg and .png, by gnuplot from the files that are there, and the scripts that draw them.
 /// \return why there is no picture, or nothing
 std::string draw(const results& r, const settings& how);
 

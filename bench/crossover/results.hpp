@@ -56,6 +56,24 @@ struct crossing {
   double seconds = 0;  ///< of either kernel there, if inside
 };
 
+/// Where the seconds of `second` fall below those of `first`, members of rows that have an n.
+template <class Row>
+crossing crossing_of(const std::vector<Row>& rows, double Row::*first, double Row::*second) {
+  std::size_t last = rows.size();
+  while (last > 0 && !(rows[last - 1].*first < rows[last - 1].*second)) --last;
+  if (last == 0) return {crossing::where::below, static_cast<double>(rows.front().n)};
+  if (last == rows.size()) return {crossing::where::above, static_cast<double>(rows.back().n)};
+  // Straight lines between the neighbours, in logarithms.
+  const Row& a = rows[last - 1];
+  const Row& b = rows[last];
+  const double before = std::log(a.*first / a.*second), after = std::log(b.*first / b.*second);
+  const auto between = [share = before / (before - after)](double from, double to) {
+    return std::exp(std::lerp(std::log(from), std::log(to), share));
+  };
+  return {crossing::where::inside, between(static_cast<double>(a.n), static_cast<double>(b.n)),
+          between(a.*second, b.*second)};
+}
+
 /// One head dimension, with or without the causal mask.
 struct curve {
   index_t d = 0;
@@ -66,7 +84,7 @@ struct curve {
 
   const char* mask() const noexcept { return causal ? "causal" : "non-causal"; }
   /// `first` and `second` are members of point.
-  crossing timed(double point::*first, double point::*second) const;
+  crossing timed(double point::*first, double point::*second) const { return crossing_of(points, first, second); }
 };
 
 /// FAVOR+ against softmax attention: ‖o − o'‖ / ‖o'‖, the mean over seeds.
@@ -98,12 +116,33 @@ struct decoding_table {
   std::vector<decoding_row> rows{};
 };
 
+/// Seconds of n tokens of an S4D system: by its recurrence, whose coefficients are there, and as a convolution with a
+/// kernel that is there, direct or by transforms, or that is made on the way.
+struct forms_row {
+  index_t n = 0;
+  double recurrent = 0;
+  double direct = 0;
+  double made = 0;
+  double kept = 0;
+  double difference = 0;  ///< ‖y − y'‖ / ‖y'‖ of the convolutions against the recurrence, the largest
+};
+
+struct forms_table {
+  index_t channels = 0;
+  index_t modes = 0;  ///< of conjugate pairs, per channel
+  std::vector<forms_row> rows{};
+
+  /// `first` and `second` are members of forms_row.
+  crossing timed(double forms_row::*first, double forms_row::*second) const { return crossing_of(rows, first, second); }
+};
+
 struct results {
   crossover::machine machine;
   std::string input;  ///< where q, k and v came from
   std::vector<curve> curves;
   favor_table favor;
   decoding_table decoding;
+  forms_table forms;
   double seconds = 0;  ///< that the run took
 };
 

@@ -39,7 +39,6 @@
 #include <ogive/ops/s4.hpp>
 #include <ogive/ops/s4d.hpp>
 #include <ogive/ops/s5.hpp>
-#include <ogive/ops/s4d.hpp>
 #include <ogive/ops/selective_scan.hpp>
 #include <ogive/ops/simple_gla.hpp>
 #include <ogive/ops/softmax_attention.hpp>

@@ -1,6 +1,7 @@
 // The code of docs/state_space.md, as it stands, and the numbers that the page says it gives.
 #include <ogive/maps/discretisation_dense.hpp>
 #include <ogive/ops/lti.hpp>
+#include <ogive/ops/prepared.hpp>
 #include <ogive/ops/s5.hpp>
 
 #include "tests/within.hpp"
@@ -20,6 +21,9 @@ TEST_CASE("the numbers of the page on state-space systems are what its code give
   CHECK(streamed[0] == h[0]);
   CHECK(streamed[1] == h[1]);
   CHECK(memory == h[1]);
+  CHECK(filtered[0] == h[0]);
+  CHECK(filtered[1] == h[1]);
+  CHECK(filter.state()(0, 0) == h[1]);
 
   const double kernel_of_page[] = {0.7869, 0.4773, 0.2895, 0.1756};
   for (int l = 0; l < 4; ++l) CHECK_THAT(K[l], WithinDecimals(kernel_of_page[l], 4));

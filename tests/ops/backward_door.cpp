@@ -1,7 +1,9 @@
 // What backward refuses, before anything is written.
+#include <ogive/ops/delta_rule.hpp>
 #include <ogive/ops/gla.hpp>
 #include <ogive/ops/linear_attention.hpp>
 #include <ogive/ops/retention.hpp>
+#include <ogive/ops/rwkv6.hpp>
 #include <ogive/testing/samplers.hpp>
 
 #include <algorithm>
@@ -138,4 +140,25 @@ TEST_CASE("no tokens: the cotangent of the state passes through") {
   CHECK(std::ranges::equal(x.d_initial.flat(), x.d_final.flat()));
   backward(op, x.st, none(x.o), state_gradient<double>{.initial = x.d_initial}, {});
   CHECK(std::ranges::all_of(x.d_initial.flat(), [](double number) { return number == 0; }));
+}
+
+TEST_CASE("a gradient of a field that is absent is refused") {
+  call x;
+  tensor<double, 3> beta({B, L, H}, 0.5), d_beta({B, L, H}, 7.0);
+  tensor<double, 4> per_value({B, L, H, V}, 0.5), d_per_value({B, L, H, V}, 7.0);
+  delta_rule<double> op{.q = x.q, .k = x.k, .v = x.v, .beta = beta};
+  gradient<delta_rule<double>> d{.beta = d_beta};
+  CHECK(check_backward(op, {}, x.d_o, {}, d));
+  d.beta_per_value = d_per_value;
+  CHECK(std::string(check_backward(op, {}, x.d_o, {}, d).text()).find("d.beta_per_value") != std::string::npos);
+  op.beta = {};
+  op.beta_per_value = per_value;
+  CHECK(std::string(check_backward(op, {}, x.d_o, {}, d).text()).find("d.beta is") != std::string::npos);
+  d.beta = {};
+  CHECK(check_backward(op, {}, x.d_o, {}, d));
+
+  tensor<double, 2> d_u({H, K}, 7.0);
+  const rwkv6<double> no_bonus{.r = x.q, .k = x.k, .v = x.v, .w = x.g};
+  const status asked = check_backward(no_bonus, {}, x.d_o, {}, {.u = d_u});
+  CHECK(std::string(asked.text()) == "rwkv6: d.u is asked for, but its field is absent");
 }

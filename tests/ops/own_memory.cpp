@@ -4,6 +4,7 @@
 #include <ogive/testing/samplers/delta_rules.hpp>
 #include <ogive/testing/samplers/gated.hpp>
 #include <ogive/testing/samplers/gated_rfa.hpp>
+#include <ogive/testing/samplers/hgrn.hpp>
 #include <ogive/testing/samplers/low_rank.hpp>
 #include <ogive/testing/samplers/noncausal_linear_attention.hpp>
 #include <ogive/testing/samplers/rwkv4.hpp>
@@ -168,7 +169,7 @@ void check_door(std::uint64_t seed) {
 TEMPLATE_TEST_CASE("what is written has memory of its own, and every extent is asked for", "", linear_attention<float>,
                    gated_rfa<float>, noncausal_linear_attention<float>, ssd<float>, retention<float>, gla<float>,
                    hgrn2<float>, rwkv4<float>, rwkv5<float>, rwkv6<float>, rwkv7<float>, dplr<float>, iplr<float>,
-                   delta_rule<float>, gated_delta_rule<float>, kda<float>, selective_scan<float>) {
+                   delta_rule<float>, gated_delta_rule<float>, kda<float>, selective_scan<float>, hgrn<float>) {
   OGIVE_SEED(seed, 310);
   check_door<forward_call<TestType>>(seed);
   check_door<backward_call<TestType>>(seed);

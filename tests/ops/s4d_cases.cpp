@@ -124,8 +124,8 @@ TEMPLATE_TEST_CASE("recurrence, convolution and the exact solution are one", "",
   OGIVE_SEED(seed, 242);
   testing::rng random(seed);
   using value = std::complex<TestType>;
-  for (const auto& [N, L] : {std::pair<index_t, index_t>{1, 64}, {4, 1024}, {32, 4096}, {64, 16384}}) {
-    const index_t D = 2;
+  for (const auto& sizes : {std::pair<index_t, index_t>{1, 64}, {4, 1024}, {32, 4096}, {64, 16384}}) {
+    const index_t N = sizes.first, L = sizes.second, D = 2;
     testing::memory room;
     s4d<TestType> op;
     op.u = testing::draw_uniform<TestType>(random, room, shape<3>{1, L, D});

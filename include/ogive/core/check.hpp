@@ -154,6 +154,18 @@ class checker {
     return *this;
   }
 
+  /// No two of the written views that `all(f)` names, f(name, view), have an element in common. They are the same
+  /// objects each time.
+  template <class All>
+  checker& apart_from_each_other(const All& all) noexcept {
+    all([&](const char* name, const auto& x) noexcept {
+      all([&](const char* other, const auto& y) noexcept {
+        if (static_cast<const void*>(&x) != static_cast<const void*>(&y)) apart(name, x, other, y);
+      });
+    });
+    return *this;
+  }
+
   /// Packed sequences: one batch row of `length` tokens, offsets 0 … length that never fall.
   checker& offsets(const integers& at, index_t batch, index_t length) noexcept {
     if (!*this || !at.present()) return *this;
@@ -187,6 +199,10 @@ class checker {
   checker& chunk(const options& how) noexcept {
     if (*this && how.chunk < 0) {
       refuse("chunk", status_code::value) << "= " << how.chunk << " must be 0 (automatic) or a number of tokens";
+    }
+    if (*this && how.time_split < 0) {
+      refuse("time_split", status_code::value)
+          << "= " << how.time_split << " must be 0 (automatic) or a number of tokens";
     }
     return *this;
   }

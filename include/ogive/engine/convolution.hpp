@@ -165,7 +165,8 @@ convolution_cut convolution_cut_of(const convolution_problem<T, S>& p, form way,
   cut.direct = way == form::recurrent || (way == form::automatic && direct <= least);
   cut.block =
       cut.direct ? whole(std::clamp<index_t>(tokens, 1, std::max<index_t>(1024, 2 * cut.past))) : cut.size - cut.past;
-  cut.group = std::clamp<index_t>(p.channels(), 1, p.u.stride(2) == 1 ? W : 4);
+  constexpr index_t line = 64 / static_cast<index_t>(sizeof(Acc));
+  cut.group = std::clamp<index_t>(p.channels(), 1, p.u.stride(2) == 1 ? std::max(W, line) : 4);
   const index_t groups = (p.channels() + cut.group - 1) / cut.group;
   cut.share = convolution_share(n, groups);
   cut.keeps = cut.direct || cut.share > 1 || blocks_of(cut.size) > 1;
@@ -183,6 +184,12 @@ void make_convolution_tables(const convolution_problem<T, S>& p, context& ctx) {
   const index_t past = convolution_cut_of<Acc>(p, form::recurrent).past;
   for_transform_sizes<Acc>(p.u.extent(1), past, [&](index_t n) { ctx.cache<polynomial_transforms<Acc>>().make(n); });
 }
+
+/// A kernel whose values are there: `values(channel)`, as transform_taps leaves them.
+template <class Kernel>
+concept kept_values = requires(const Kernel& kernel) {
+  kernel.values(index_t{});
+};
 
 template <class Kernel>
 std::size_t kernel_bytes(const Kernel& kernel) noexcept {
@@ -294,7 +301,16 @@ struct convolution_rows {
   template <class X>
   void store(const convolution_sequence& at, index_t first, index_t count, index_t offset,
              const view<X, 3>& y) const noexcept {
-    store_tile(static_cast<const Acc*>(panel + offset), stride, tokens(y, at, first, count));
+    store_tile(static_cast<const Acc*>(panel + offset), stride, tokens(y, at, first, count), past_caches(y));
+  }
+
+  /// Whether whole lines of an output go past the caches: of one that is larger than the second of them nothing would
+  /// be left there when it is read, and a line that is stored in full need not be read first.
+  template <class X>
+  static bool past_caches(const view<X, 3>& y) noexcept {
+    constexpr index_t large = index_t{4} << 20, line = 64 / static_cast<index_t>(sizeof(X));
+    return y.size() * static_cast<index_t>(sizeof(X)) >= large && y.stride(2) == 1 && y.extent(2) % line == 0 &&
+           y.stride(0) % line == 0 && y.stride(1) % line == 0 && reinterpret_cast<std::uintptr_t>(y.data()) % 64 == 0;
   }
 
   /// The last inputs to the final state, the oldest first: in place, what is still needed comes later.
@@ -367,17 +383,19 @@ OGIVE_NOINLINE void convolve_group(const convolution_problem<T, S>& p, const con
   const index_t stride = cut.row() + W, of_kernel = cut.direct ? taps + W : cut.size;
   const convolution_rows<Acc, T, S> rows{p, channel, across, memory.take<Acc>(cut.group * stride), stride};
   Acc* kernels = memory.take<Acc>((cut.keeps ? cut.group : 1) * of_kernel);
-  for (index_t c = 0; c < across && cut.keeps && p.y.present(); ++c) {
-    Acc* own = kernels + c * of_kernel;
-    if (cut.direct) {
-      load_taps(p, kernel, channel + c, own, memory);
-      for (index_t i = 0, j = taps - 1; i < j; ++i, --j) {
-        const Acc k = own[i];
-        own[i] = own[j];
-        own[j] = k;
+  if constexpr (!kept_values<Kernel>) {
+    for (index_t c = 0; c < across && cut.keeps && p.y.present(); ++c) {
+      Acc* own = kernels + c * of_kernel;
+      if (cut.direct) {
+        load_taps(p, kernel, channel + c, own, memory);
+        for (index_t i = 0, j = taps - 1; i < j; ++i, --j) {
+          const Acc k = own[i];
+          own[i] = own[j];
+          own[j] = k;
+        }
+      } else {
+        transform_taps(p, kernel, channel + c, *transform, own, memory);
       }
-    } else {
-      transform_taps(p, kernel, channel + c, *transform, own, memory);
     }
   }
   for (index_t n = first; n < last; ++n) {
@@ -391,8 +409,12 @@ OGIVE_NOINLINE void convolve_group(const convolution_problem<T, S>& p, const con
         if (cut.direct) {
           convolve_direct(row + cut.past, count, kernels + c * of_kernel, taps);
         } else {
-          Acc* values = cut.keeps ? kernels + c * of_kernel : kernels;
-          if (!cut.keeps) transform_taps(p, kernel, channel + c, *transform, values, memory);
+          const Acc* values = cut.keeps ? kernels + c * of_kernel : kernels;
+          if constexpr (kept_values<Kernel>) {
+            values = kernel.values(channel + c);
+          } else if (!cut.keeps) {
+            transform_taps(p, kernel, channel + c, *transform, kernels, memory);
+          }
           transform->forward(row);
           transform->multiply(row, values);
           transform->inverse(row);

@@ -10,6 +10,7 @@
 #include <ogive/engine/coupled_modes_backward.hpp>
 #include <ogive/engine/coupled_modes_kernel.hpp>
 #include <ogive/engine/diagonal_policy.hpp>
+#include <ogive/engine/kept_panels.hpp>
 #include <ogive/engine/tasks.hpp>
 #include <ogive/engine/verbs.hpp>
 
@@ -20,15 +21,12 @@ inline namespace OGIVE_ABI {
 
 /// An operator of the engine: an aggregate of views with u [B, L, D], C [D, N], D [D], `lengths`, `offsets`, and
 /// - `states()` (N), `rank()` (R), `channels()` (D of the parameters);
-/// - `coefficients(d, step)`: A̅ and B̅ of a channel in double; noexcept, on a checked operator. Where it has Q [D, R,
-/// N],
+/// - `coefficients(d, step)`: A̅ and B̅ of a channel in double; noexcept, on a checked operator. Where it has Q [D, R, N],
 ///   these are its fields Lambda, P, Q and B as they stand;
-/// - `check_system(checker&)` of all but u, and `check_written(checker&, field, x)` that x overlaps none of its fields
-/// but u;
-/// - for `backward` the types `gradient` and `default_state_gradient`, `for_gradients(d, f)`, which calls f(name,
-/// gradient,
-///   field) for each, and `adjoint_coefficients(d, step, of, room, to, put)`: from the gradients of a channel's
-///   coefficients to those of the fields, put(field, value) storing one.
+/// - `check_system(checker&)` of all but u, and `fields(f)`, which calls f(name, view) for each view that is read;
+/// - for `backward` the types `gradient` and `default_state_gradient`, `for_gradients(d, f)`, which calls
+///   f(name, gradient, field) for each, and `adjoint_coefficients(d, step, of, room, to, put)`: from the gradients of a
+///   channel's coefficients to those of the fields, put(field, value) storing one.
 template <class Op>
 concept coupled_modes_operator = requires(const Op& op, const dplr_step<std::complex<double>>& step) {
   typename Op::default_state;
@@ -84,7 +82,11 @@ class coupled_task {
     const index_t first = task / plan.blocks * plan.sequences;
     const index_t last = std::min(first + plan.sequences, coupled_sequences(op));
     if (first >= last) return;
-    own.panel_.pack(op, own.channel_, own.channels_, own.coefficients_);
+    if constexpr (has_panels<Op>) {
+      own.panel_.modes = reinterpret_cast<Acc*>(op.panels) + task % plan.blocks * own.panel_.numbers();
+    } else {
+      own.panel_.pack(op, own.channel_, own.channels_, own.coefficients_);
+    }
     for (index_t s = first; s < last; ++s) own.sequence(s);
   }
 
@@ -271,10 +273,10 @@ struct coupled_modes_engine {
     core::checker ask(Op::name);
     check_fields<State>(ask, op, how);
     if (!ask) return ask.result();
-    ask.extents("y", y, op.u.extents(), "[B, L, D] as u").output("y", y).apart("y", y, "u", op.u);
-    ask.apart("final", st.final, "u", op.u);
-    op.check_written(ask, "y", y);
-    op.check_written(ask, "final", st.final);
+    ask.extents("y", y, op.u.extents(), "[B, L, D] as u").output("y", y);
+    op.fields([&](const char* field, const auto& x) noexcept {
+      ask.apart("y", y, field, x).apart("final", st.final, field, x);
+    });
     ask.pools("initial", st.initial, "final", st.final, st.initial_slots, st.final_slots, coupled_sequences(op),
               {0, op.channels(), op.states()}, "[slots, D, N]");
     ask.apart("final", st.final, "y", y).apart("y", y, "initial", st.initial);
@@ -305,8 +307,8 @@ struct coupled_modes_engine {
     ask.extents("d_st.final", d_st.final, states, "[sequences, D, N]");
     ask.extents("d_st.initial", d_st.initial, states, "[sequences, D, N]").output("d_st.initial", d_st.initial);
     const auto apart = [&](const char* field, const auto& x) noexcept {
-      op.check_written(ask, field, x);
-      ask.apart(field, x, "u", op.u).apart(field, x, "d_y", d_y).apart(field, x, "initial", st.initial);
+      op.fields([&](const char* read, const auto& of) noexcept { ask.apart(field, x, read, of); });
+      ask.apart(field, x, "d_y", d_y).apart(field, x, "initial", st.initial);
       ask.apart(field, x, "d_st.final", d_st.final);
     };
     apart("d_st.initial", d_st.initial);
@@ -360,6 +362,47 @@ struct coupled_modes_engine {
     });
   }
 
+  // Its part in `prepare`: the panels of all blocks of channels.
+
+  template <class Op>
+  static index_t inputs(const Op& op) noexcept {
+    return op.channels();
+  }
+  template <class Op>
+  static index_t outputs(const Op& op) noexcept {
+    return op.channels();
+  }
+  template <class Op>
+  static shape<3> state_shape(const Op& op, index_t slots) noexcept {
+    return {slots, op.channels(), op.states()};
+  }
+  template <class Op>
+  static std::size_t panel_bytes(const Op& op) noexcept {
+    using panel = coupled_panel<accum_t<typename Op::scalar>>;
+    const index_t blocks = (op.channels() + panel::W - 1) / panel::W;
+    return static_cast<std::size_t>(blocks * panel{op.states(), op.rank()}.numbers()) * sizeof(*panel::modes);
+  }
+  template <class Op>
+  static std::size_t pack_bytes(const Op& op) noexcept {
+    arena counted;
+    coupled_coefficients::carve(op.states(), op.rank(), counted);
+    return counted.used();
+  }
+  template <class Op>
+  static void pack(const with_panels<Op>& op, arena memory) noexcept {
+    using panel = coupled_panel<accum_t<typename Op::scalar>>;
+    const auto coefficients = coupled_coefficients::carve(op.states(), op.rank(), memory);
+    panel p{.states = op.states(), .rank = op.rank(), .modes = reinterpret_cast<decltype(panel::modes)>(op.panels)};
+    for (index_t d = 0; d < op.channels(); d += panel::W, p.modes += p.numbers()) {
+      p.pack(op, d, std::min(panel::W, op.channels() - d), coefficients);
+    }
+  }
+  /// A sweep has lanes across channels.
+  template <class Acc, class Op>
+  static double token_cost(const Op& op) noexcept {
+    return static_cast<double>(op.states() * (8 + 4 * op.rank())) / static_cast<double>(simd::width<Acc>) / 0.7;
+  }
+
  private:
   template <class State, class Op>
   static void check_fields(core::checker& ask, const Op& op, const options& how) noexcept {
@@ -410,7 +453,7 @@ status check_kernel(const Op& op, const view<accum_t<typename Op::scalar>, 2>& K
   ask.given("K", K);
   if (!ask) return ask.result();
   ask.extents("K", K, {op.channels(), -1}, "[D, L], D as Lambda").output("K", K);
-  op.check_written(ask, "K", K);
+  op.fields([&](const char* field, const auto& x) noexcept { ask.apart("K", K, field, x); });
   return ask.result();
 }
 

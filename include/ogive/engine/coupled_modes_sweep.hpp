@@ -35,15 +35,16 @@ template <class Acc>
 struct coupled_panel {
   static constexpr index_t W = simd::width<Acc>;
   index_t states, rank;
-  Acc* modes;  // [states, planes, W]
-  Acc* h;      // [states, 2, W]
-  Acc* s;      // [rank, W]
+  Acc* modes = nullptr;  // [states, planes, W]
+  Acc* h = nullptr;      // [states, 2, W]
+  Acc* s = nullptr;      // [rank, W]
 
   index_t planes() const noexcept { return 6 + 4 * rank; }
+  index_t numbers() const noexcept { return states * planes() * W; }
 
   static coupled_panel carve(index_t states, index_t rank, arena& memory) noexcept {
-    coupled_panel p{states, rank, nullptr, nullptr, nullptr};
-    p.modes = memory.take<Acc>(states * p.planes() * W);
+    coupled_panel p{states, rank};
+    p.modes = memory.take<Acc>(p.numbers());
     p.h = memory.take<Acc>(states * 2 * W);
     p.s = memory.take<Acc>(std::max<index_t>(rank, 1) * W);
     return p;

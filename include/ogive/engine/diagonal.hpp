@@ -3,11 +3,12 @@
 //   h_t = a_t ⊙ h_{t-1} + b_t,   y_t = Re ⟨c_t, h_t⟩
 //
 // The decay differs per number of the state, so no chunk is a matrix product: the one form is the sweep over time, and
-// its limit is the exponential. The (B, L, D, N) states are never stored.
+// its limit is the exponential. The (B, L, D, N) states are never stored. Long sequences of few channels are swept in
+// segments of time, in parallel where workers are idle.
 #pragma once
 
 #include <ogive/engine/diagonal_backward.hpp>
-#include <ogive/simd/flush.hpp>
+#include <ogive/engine/diagonal_scan.hpp>
 
 #include <algorithm>
 
@@ -19,7 +20,17 @@ template <class Acc>
 std::size_t scratch_of(const diagonal_problem<Acc>& p) noexcept {
   arena counted;
   diagonal_scratch<Acc>::carve(p, counted);
+  diagonal_carries<Acc>::carve(p, counted);
   return counted.used();
+}
+
+/// Tokens of a segment of time, 0 for no segments. Left to itself, a call has them where all channels are a task or
+/// two; how many sequences there are, and how long they are, has no say, so a sequence keeps its bits in any company.
+inline index_t segment_of(const options& how, verb asked, const diagonal_extents& n) noexcept {
+  constexpr index_t usual = 2048, least = 32, few_channels = 32;
+  const bool chosen = asked == verb::forward && how.form == form::automatic && n.channels <= few_channels;
+  const index_t wished = how.time_split > 0 ? std::max(how.time_split, least) : chosen ? usual : 0;
+  return asked == verb::step || (n.length - 1) / 2 < wished ? 0 : wished;
 }
 
 /// Every verb after the door.
@@ -29,19 +40,19 @@ void run_diagonal(const Op& op, const State& st, const view<typename Op::scalar,
   using Acc = sweep_t<typename Op::scalar, real_of<typename State::storage_type>>;
   const diagonal_binding<Op> bound{&op, &y};
   const bool brief = Verb == verb::step || (Verb == verb::forward && how.form == form::automatic);
-  const diagonal_problem<Acc> p = describe_diagonal<Acc>(bound, st, brief);
+  diagonal_problem<Acc> p = describe_diagonal<Acc>(bound, st, brief);
+  p.segment = segment_of(how, Verb, p.n);
   const std::size_t bytes = scratch_of(p);
   ctx.reserve(static_cast<std::size_t>(ctx.workers()) * bytes);
-  const bool flush = ctx.flush();
-  ctx.run(p.sequences * p.plan.blocks, bytes, [&](index_t task, arena memory) noexcept {
-    using engine = diagonal_task<Acc, simd::default_arch, is_complex<typename Op::number>>;
-    if (flush) {
-      const flush_subnormals quiet;
-      engine::run(p, task, memory);
-    } else {
-      engine::run(p, task, memory);
-    }
-  });
+  constexpr bool complex = is_complex<typename Op::number>;
+  using whole = diagonal_task<Acc, simd::default_arch, complex>;
+  using scan = diagonal_scan<Acc, simd::default_arch, complex>;
+  run_over_time(
+      ctx, p.tasks(), bytes, [&](index_t task) noexcept { return scan::segments(p, task); },
+      [&](index_t task, arena memory) noexcept { whole::run(p, task, memory); },
+      [&](index_t task, scan_part what, const time_shares& shares, index_t i, arena memory) noexcept {
+        scan::run(p, task, what, shares, i, memory, ctx.scratch(0, bytes));
+      });
 }
 
 template <class Op, class State>
@@ -72,7 +83,7 @@ struct diagonal_engine {
     return check_diagonal(op, st, y, how);
   }
   template <class Op>
-  static std::size_t bytes(const Op& op, const options&) noexcept {
+  static std::size_t bytes(const Op& op, const options& how) noexcept {
     const output<Op> y;
     const diagonal_binding<Op> bound{&op, &y};
     const typename Op::default_state st{};
@@ -81,6 +92,7 @@ struct diagonal_engine {
     // there are tokens.
     const auto most = [&]<class Acc>(Acc) noexcept {
       diagonal_problem<Acc> p = describe_diagonal<Acc>(bound, st, true);
+      p.segment = segment_of(how, verb::forward, n);
       std::size_t all = 0;
       for (const bool brief : {false, true}) {
         for (const index_t sequences : {index_t{1}, n.batch * n.length}) {

@@ -41,7 +41,8 @@ struct diagonal_extents {
 
 /// Which part of the sequence a hook fills or drains: `count` tokens of batch row `batch` from `token` on, in
 /// `channels` channels from `channel` on. Tokens from `live` on (counted like `count`) are padding: nothing of them
-/// but c may reach a panel. `position` is the place of the first token in its own sequence.
+/// but c may reach a panel. `position` is the place of the first token in its own sequence, `first` whether the tile is
+/// the first of its task.
 struct diagonal_tile {
   index_t batch = 0;
   index_t token = 0;
@@ -50,6 +51,7 @@ struct diagonal_tile {
   index_t position = 0;
   index_t channel = 0;
   index_t channels = 0;
+  bool first = true;
 };
 
 namespace detail {

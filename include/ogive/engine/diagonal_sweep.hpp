@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ogive/engine/diagonal_policy.hpp>
+#include <ogive/engine/time_segments.hpp>
 #include <ogive/engine/unroll.hpp>
 #include <ogive/simd/exp2_product.hpp>
 
@@ -34,19 +35,25 @@ struct factored_sweep {
   index_t shared_row;
   const Acc* A;
   Acc* h;
+  Acc* alone;
   Acc* y;
   diagonal_ahead ahead;
 };
 
 /// `Block` states from n on. `Any`: some product of δ and A is beyond what exp2_product takes at full speed; the others
 /// keep their bits.
-template <int Block, bool Any, class Arch, class Acc>
+template <int Block, bool Any, carried Carried, class Arch, class Acc>
 OGIVE_INLINE void sweep_factored_block(const factored_sweep<Acc>& w, index_t n) noexcept {
   using vector = simd::batch<Acc, Arch>;
+  constexpr bool reads = Carried != carried::alone, apart = Carried != carried::state;
   const Acc* A = w.A + n * w.row;
   Acc* state = w.h + n * w.row;
-  vector h[Block];
-  unroll<Block>([&](auto i) __attribute__((always_inline)) { h[i] = simd::load<Arch>(state + i * w.row); });
+  Acc* other = apart ? w.alone + n * w.row : nullptr;
+  vector h[Block], alone[Block];
+  unroll<Block>([&](auto i) __attribute__((always_inline)) {
+    if constexpr (reads) h[i] = simd::load<Arch>(state + i * w.row);
+    if constexpr (apart) alone[i] = simd::load<Arch>(other + i * w.row);
+  });
   for (index_t t = 0; t < w.tokens; ++t) {
     const vector delta = simd::load<Arch>(w.delta + t * w.row);
     const vector x = simd::load<Arch>(w.x + t * w.row);
@@ -57,36 +64,43 @@ OGIVE_INLINE void sweep_factored_block(const factored_sweep<Acc>& w, index_t n) 
       unroll<diagonal_ahead::streams>([&](auto i) __attribute__((always_inline)) {
         __builtin_prefetch(w.ahead.row[i] + t * w.ahead.step[i], 0, 2);
       });
-    } else {
+    } else if constexpr (reads) {
       y = simd::load<Arch>(w.y + t * w.row);
     }
     unroll<Block>([&](auto i) __attribute__((always_inline)) {
       const vector a = simd::exp2_product<Any>(delta, simd::load<Arch>(A + i * w.row));
-      h[i] = simd::fma(a, h[i], x * vector(B[i]));
-      y = simd::fma(vector(C[i]), h[i], y);
+      const vector b = x * vector(B[i]);
+      if constexpr (apart) alone[i] = simd::fma(a, alone[i], b);
+      if constexpr (reads) {
+        h[i] = simd::fma(a, h[i], b);
+        y = simd::fma(vector(C[i]), h[i], y);
+      }
     });
-    simd::store(w.y + t * w.row, y);
+    if constexpr (reads) simd::store(w.y + t * w.row, y);
   }
-  unroll<Block>([&](auto i) __attribute__((always_inline)) { simd::store(state + i * w.row, h[i]); });
+  unroll<Block>([&](auto i) __attribute__((always_inline)) {
+    if constexpr (reads) simd::store(state + i * w.row, h[i]);
+    if constexpr (apart) simd::store(other + i * w.row, alone[i]);
+  });
 }
 
-template <bool Any, class Arch, class Acc>
+template <bool Any, carried Carried, class Arch, class Acc>
 OGIVE_NOINLINE void sweep_factored(const factored_sweep<Acc>& w) noexcept {
   // Eight states, their decays on the way and the coefficients fill 32 registers; four fill 16.
   constexpr int block = sizeof(simd::batch<Acc, Arch>) == 64 ? 8 : 4;
   index_t n = 0;
-  for (; n + block <= w.states; n += block) sweep_factored_block<block, Any, Arch>(w, n);
+  for (; n + block <= w.states; n += block) sweep_factored_block<block, Any, Carried, Arch>(w, n);
   if constexpr (block == 8) {
     if (n + 4 <= w.states) {
-      sweep_factored_block<4, Any, Arch>(w, n);
+      sweep_factored_block<4, Any, Carried, Arch>(w, n);
       n += 4;
     }
   }
   if (n + 2 <= w.states) {
-    sweep_factored_block<2, Any, Arch>(w, n);
+    sweep_factored_block<2, Any, Carried, Arch>(w, n);
     n += 2;
   }
-  if (n < w.states) sweep_factored_block<1, Any, Arch>(w, n);
+  if (n < w.states) sweep_factored_block<1, Any, Carried, Arch>(w, n);
 }
 
 /// Factored operands for a few tokens, lanes across states: the state and A are read where they lie, rows of N
@@ -190,7 +204,38 @@ OGIVE_NOINLINE void sweep_states(const state_sweep<Acc>& w) noexcept {
   for (index_t t = w.live; t < w.tokens; ++t) sweep_states_token<false, false, Arch>(w, t);
 }
 
-/// Expanded operands, one vector of channels: a, b, c [tokens, states, planes, W], h [states, planes, W].
+/// h ← a ⊙ h + b, numbers of one vector of channels, real parts first.
+template <bool Complex, class Acc, class Arch>
+OGIVE_INLINE void advance(const Acc* a, const Acc* b, simd::batch<Acc, Arch>* h) noexcept {
+  constexpr index_t W = simd::width<Acc, Arch>;
+  const auto a_re = simd::load<Arch>(a);
+  if constexpr (Complex) {
+    const auto a_im = simd::load<Arch>(a + W);
+    const auto re = simd::fma(a_re, h[0], simd::fnma(a_im, h[1], simd::load<Arch>(b)));
+    h[1] = simd::fma(a_re, h[1], simd::fma(a_im, h[0], simd::load<Arch>(b + W)));
+    h[0] = re;
+  } else {
+    h[0] = simd::fma(a_re, h[0], simd::load<Arch>(b));
+  }
+}
+
+/// h ← a ⊙ h.
+template <bool Complex, class Acc, class Arch>
+OGIVE_INLINE void decay_by(const Acc* a, simd::batch<Acc, Arch>* h) noexcept {
+  constexpr index_t W = simd::width<Acc, Arch>;
+  const auto a_re = simd::load<Arch>(a);
+  if constexpr (Complex) {
+    const auto a_im = simd::load<Arch>(a + W);
+    const auto re = simd::fnma(a_im, h[1], a_re * h[0]);
+    h[1] = simd::fma(a_re, h[1], a_im * h[0]);
+    h[0] = re;
+  } else {
+    h[0] = a_re * h[0];
+  }
+}
+
+/// Expanded operands, one vector of channels: a, b, c [tokens, states, planes, W], h, alone and decay, the product of
+/// all a, [states, planes, W].
 template <class Acc>
 struct expanded_sweep {
   index_t tokens;
@@ -199,46 +244,54 @@ struct expanded_sweep {
   const Acc* b;
   const Acc* c;
   Acc* h;
+  Acc* alone;
+  Acc* decay;
   Acc* y;
 };
 
-template <bool Complex, int Block, class Arch, class Acc>
+template <bool Complex, int Block, carried Carried, class Arch, class Acc>
 OGIVE_INLINE void sweep_expanded_block(const expanded_sweep<Acc>& w, index_t n) noexcept {
   using vector = simd::batch<Acc, Arch>;
   constexpr index_t W = simd::width<Acc, Arch>;
-  constexpr int planes = Complex ? 2 : 1;
-  Acc* state = w.h + n * planes * W;
-  vector h[Block * planes];
-  unroll<Block * planes>([&](auto i) __attribute__((always_inline)) { h[i] = simd::load<Arch>(state + i * W); });
+  constexpr int planes = Complex ? 2 : 1, numbers = Block * planes;
+  constexpr bool reads = Carried != carried::alone, apart = Carried != carried::state;
+  const index_t first = n * planes * W;
+  vector h[numbers], alone[numbers], decay[numbers];
+  unroll<numbers>([&](auto i) __attribute__((always_inline)) {
+    const index_t at = first + i * W;
+    if constexpr (reads) h[i] = simd::load<Arch>(w.h + at);
+    if constexpr (apart) alone[i] = simd::load<Arch>(w.alone + at), decay[i] = simd::load<Arch>(w.decay + at);
+  });
   for (index_t t = 0; t < w.tokens; ++t) {
-    const index_t at = (t * w.states + n) * planes * W;
-    vector y = n == 0 ? vector(Acc(0)) : simd::load<Arch>(w.y + t * W);
+    const index_t at = t * w.states * planes * W + first;
+    vector y = !reads || n == 0 ? vector(Acc(0)) : simd::load<Arch>(w.y + t * W);
     unroll<Block>([&](auto i) __attribute__((always_inline)) {
-      const index_t part = at + i * planes * W;
-      if constexpr (Complex) {
-        vector& re = h[2 * i];
-        vector& im = h[2 * i + 1];
-        const vector a_re = simd::load<Arch>(w.a + part);
-        const vector a_im = simd::load<Arch>(w.a + part + W);
-        const vector next = simd::fma(a_re, re, simd::fnma(a_im, im, simd::load<Arch>(w.b + part)));
-        im = simd::fma(a_re, im, simd::fma(a_im, re, simd::load<Arch>(w.b + part + W)));
-        re = next;
-        y = simd::fnma(simd::load<Arch>(w.c + part + W), im, simd::fma(simd::load<Arch>(w.c + part), re, y));
-      } else {
-        h[i] = simd::fma(simd::load<Arch>(w.a + part), h[i], simd::load<Arch>(w.b + part));
-        y = simd::fma(simd::load<Arch>(w.c + part), h[i], y);
+      constexpr int k = i * planes;
+      const Acc *a = w.a + at + k * W, *b = w.b + at + k * W, *c = w.c + at + k * W;
+      if constexpr (apart) {
+        advance<Complex>(a, b, alone + k);
+        decay_by<Complex>(a, decay + k);
+      }
+      if constexpr (reads) {
+        advance<Complex>(a, b, h + k);
+        y = simd::fma(simd::load<Arch>(c), h[k], y);
+        if constexpr (Complex) y = simd::fnma(simd::load<Arch>(c + W), h[k + 1], y);
       }
     });
-    simd::store(w.y + t * W, y);
+    if constexpr (reads) simd::store(w.y + t * W, y);
   }
-  unroll<Block * planes>([&](auto i) __attribute__((always_inline)) { simd::store(state + i * W, h[i]); });
+  unroll<numbers>([&](auto i) __attribute__((always_inline)) {
+    const index_t at = first + i * W;
+    if constexpr (reads) simd::store(w.h + at, h[i]);
+    if constexpr (apart) simd::store(w.alone + at, alone[i]), simd::store(w.decay + at, decay[i]);
+  });
 }
 
-template <bool Complex, class Arch, class Acc>
+template <bool Complex, carried Carried, class Arch, class Acc>
 OGIVE_NOINLINE void sweep_expanded(const expanded_sweep<Acc>& w) noexcept {
   index_t n = 0;
-  for (; n + 4 <= w.states; n += 4) sweep_expanded_block<Complex, 4, Arch>(w, n);
-  for (; n < w.states; ++n) sweep_expanded_block<Complex, 1, Arch>(w, n);
+  for (; n + 4 <= w.states; n += 4) sweep_expanded_block<Complex, 4, Carried, Arch>(w, n);
+  for (; n < w.states; ++n) sweep_expanded_block<Complex, 1, Carried, Arch>(w, n);
 }
 
 }  // namespace detail

@@ -113,7 +113,11 @@ struct diagonal_problem {
   integers offsets;
   integers lengths;
   index_t sequences = 0;
+  index_t segment = 0;  // tokens of a segment of time, 0 for no segments
   diagonal_plan plan{};
+
+  index_t tasks() const noexcept { return sequences * plan.blocks; }
+  index_t state_size() const noexcept { return n.states * plan.planes * plan.row; }
 };
 
 /// A worker's memory.
@@ -123,6 +127,10 @@ struct diagonal_scratch {
   Acc* A;
   Acc* largest_rate;  // [row]: the largest |A| of a channel
   Acc* h;             // [states, planes, row], or rows of N numbers
+  Acc* before;        // [states, planes, row], of a segment: the state before it,
+  Acc* alone;         // what it leaves of a state of zeros,
+  Acc* decay;         // the product of its decays,
+  Acc* elapsed;       // and [row] the sum of its δ, in units of ln 2
 
   static diagonal_scratch carve(const diagonal_problem<Acc>& p, arena& memory) noexcept {
     const diagonal_plan& plan = p.plan;
@@ -149,6 +157,11 @@ struct diagonal_scratch {
     s.panels.A = s.A;
     s.largest_rate = memory.take<Acc>(plan.row);
     s.h = memory.take<Acc>(std::max(per_state, turned));
+    const index_t of_segment = p.segment > 0 ? per_state : 0;
+    s.before = memory.take<Acc>(of_segment);
+    s.alone = memory.take<Acc>(of_segment);
+    s.decay = memory.take<Acc>(of_segment);
+    s.elapsed = memory.take<Acc>(p.segment > 0 ? plan.row : 0);
     return s;
   }
 };
@@ -193,6 +206,7 @@ class diagonal_task {
     at.token += position;
     at.count = count;
     at.live = std::clamp<index_t>(live_ - position, 0, count);
+    at.first = position == begin_;
     return at;
   }
 
@@ -202,14 +216,78 @@ class diagonal_task {
     const diagonal_tile at = tile_at(position, count);
     p_.hooks.load(p_.hooks.bound, at, s_.panels);
     sweep(at);
-    p_.hooks.store(p_.hooks.bound, at, s_.panels);
+    if (carried_ != carried::alone) p_.hooks.store(p_.hooks.bound, at, s_.panels);
   }
 
   void across_channels() noexcept {
     if (length_ > 0 && p_.A.present()) load_rates();
     load_state();
-    for (index_t t = 0; t < length_; t += plan_.tokens) sweep_tile(t, std::min(plan_.tokens, length_ - t));
+    sweep_segments(0, segments());
     store_state();
+  }
+
+  index_t segments() const noexcept { return segments_of(length_, p_.segment); }
+
+  /// Segments [first, last), one after the other. The state crosses a segment as h ← decay ⊙ h + alone, whoever sweeps
+  /// it and when, but for the first one, whose end is known as soon as this is, and the last one, which nothing follows.
+  void sweep_segments(index_t first, index_t last) noexcept {
+    begin_ = first * p_.segment;
+    for (index_t s = first; s < last; ++s) {
+      if (s == 0 || s + 1 == segments()) {
+        sweep_segment(s, carried::state);
+        continue;
+      }
+      copy_state(s_.h, s_.before);
+      sweep_segment(s, carried::both);
+      cross(s_.decay, s_.alone, s_.before, s_.h);
+    }
+  }
+
+  void sweep_segment(index_t s, carried what) noexcept {
+    carried_ = what;
+    if (what != carried::state) {
+      each_mode([&](index_t i) noexcept {
+        for (index_t part = 0; part < plan_.planes; ++part) {
+          simd::store(s_.alone + i + part * plan_.row, vector(Acc(0)));
+          simd::store(s_.decay + i + part * plan_.row, vector(part == 0 ? Acc(1) : Acc(0)));
+        }
+      });
+      zero_tile(s_.elapsed, plan_.row, 0, 1, at_.channels);
+    }
+    const index_t end = s + 1 < segments() ? (s + 1) * p_.segment : length_;
+    for (index_t t = s * p_.segment; t < end; t += plan_.tokens) sweep_tile(t, std::min(plan_.tokens, end - t));
+    if (what == carried::state || !plan_.factored) return;
+    each_mode([&](index_t i) noexcept {
+      const vector elapsed = simd::load<Arch>(s_.elapsed + i % plan_.row);
+      simd::store(s_.decay + i, simd::exp2_product<true>(elapsed, simd::load<Arch>(s_.A + i)));
+    });
+  }
+
+  /// to ← decay ⊙ from + alone.
+  void cross(const Acc* decay, const Acc* alone, const Acc* from, Acc* to) const noexcept {
+    each_mode([&](index_t i) noexcept {
+      constexpr index_t planes = Complex ? 2 : 1;
+      vector h[planes];
+      for (index_t k = 0; k < planes; ++k) h[k] = simd::load<Arch>(from + i + k * plan_.row);
+      advance<Complex>(decay + i, alone + i, h);
+      for (index_t k = 0; k < planes; ++k) simd::store(to + i + k * plan_.row, h[k]);
+    });
+  }
+
+  void copy_state(const Acc* from, Acc* to) const noexcept {
+    each_mode([&](index_t i) noexcept {
+      for (index_t part = 0; part < plan_.planes; ++part) {
+        simd::store(to + i + part * plan_.row, simd::load<Arch>(from + i + part * plan_.row));
+      }
+    });
+  }
+
+  /// f(place) of each vector of numbers of a state, of its real part where there are two.
+  template <class F>
+  void each_mode(const F& f) const noexcept {
+    for (index_t n = 0; n < p_.n.states; ++n) {
+      for (index_t v = 0; v < at_.channels; v += W) f(n * plan_.planes * plan_.row + v);
+    }
   }
 
   void sweep_tile(index_t position, index_t count) noexcept {
@@ -232,12 +310,16 @@ class diagonal_task {
       if (row == nullptr) row = reinterpret_cast<const char*>(panels.y);  // an address that costs nothing to ask for
     }
     for (index_t v = 0; v < at.channels; v += W) {
-      vector longest(Acc(0));
+      vector longest(Acc(0)), elapsed(Acc(0));
       for (index_t t = 0; t < at.count; ++t) {
         Acc* delta = panels.delta + t * plan_.row + v;
         const vector step = simd::load<Arch>(delta) * log2_e;
         simd::store(delta, step);
         longest = simd::max(simd::abs(step), longest);
+        elapsed = elapsed + step;
+      }
+      if (carried_ != carried::state) {
+        simd::store(s_.elapsed + v, simd::load<Arch>(s_.elapsed + v) + elapsed);
       }
       const vector furthest = longest * simd::load<Arch>(s_.largest_rate + v);
       const factored_sweep<Acc> w{.tokens = at.count,
@@ -250,13 +332,13 @@ class diagonal_task {
                                   .shared_row = panels.shared_row,
                                   .A = panels.A + v,
                                   .h = s_.h + v,
+                                  .alone = s_.alone + v,
                                   .y = panels.y + v,
                                   .ahead = ahead};
-      if (simd::any(furthest > vector(simd::exp2_product_limit<Acc>))) {
-        sweep_factored<true, Arch>(w);
-      } else {
-        sweep_factored<false, Arch>(w);
-      }
+      const bool any = simd::any(furthest > vector(simd::exp2_product_limit<Acc>));
+      with_carried([&](auto what) noexcept {
+        any ? sweep_factored<true, what(), Arch>(w) : sweep_factored<false, what(), Arch>(w);
+      });
       for (int i = 0; i < diagonal_ahead::streams; ++i) ahead.row[i] += W * ahead.element[i];
     }
   }
@@ -264,8 +346,19 @@ class diagonal_task {
   void expanded(const diagonal_tile& at) noexcept {
     const diagonal_panels<Acc>& panels = s_.panels;
     p_.hooks.expand(p_.hooks.bound, at, panels);
-    sweep_expanded<Complex, Arch>(
-        expanded_sweep<Acc>{at.count, p_.n.states, panels.a, panels.b, panels.c, s_.h, panels.y});
+    const expanded_sweep<Acc> w{at.count, p_.n.states, panels.a, panels.b, panels.c,
+                                s_.h,     s_.alone,    s_.decay, panels.y};
+    with_carried([&](auto what) noexcept { sweep_expanded<Complex, what(), Arch>(w); });
+  }
+
+  /// f(what the sweep carries, as a constant).
+  template <class F>
+  void with_carried(const F& f) const noexcept {
+    switch (carried_) {
+      case carried::state: return f(std::integral_constant<carried, carried::state>());
+      case carried::alone: return f(std::integral_constant<carried, carried::alone>());
+      case carried::both: return f(std::integral_constant<carried, carried::both>());
+    }
   }
 
   /// A turned around, its numbers finite.
@@ -379,6 +472,8 @@ class diagonal_task {
   index_t live_ = 0;
   index_t from_ = -1;  // slots, −1 for none
   index_t to_ = -1;
+  index_t begin_ = 0;  // of the tokens that are swept
+  carried carried_ = carried::state;
   diagonal_tile at_;
 };
 

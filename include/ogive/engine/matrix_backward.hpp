@@ -1106,7 +1106,8 @@ struct matrix_backward_engine {
                          "[sequences, H, K, V]");
     op.for_gradients(d, [&](const char* field, const auto& x, const auto& d_x) noexcept {
       const gradient_name name(field);
-      if (!d_x.present()) return;
+      if (!ask || !d_x.present()) return;
+      if (!x.present()) ask.refuse(name.text) << "is asked for, but its field is absent";
       ask.extents(name.text, d_x, x.extents(), "as the field");
       if (!summed(op, d, d_x)) {
         ask.output(name.text, d_x);
@@ -1176,11 +1177,10 @@ struct operands_backward_engine {
   template <class Op, class State, class Gradient>
   static status check_backward(const Op& op, const State& st, const view<const typename Op::scalar, 4>& d_o,
                                const Gradient& d_st, const typename Op::gradient& d, const options& how) noexcept {
-    if constexpr (requires(core::checker & ask) { op.check_own(ask); }) {
-      core::checker ask(Op::name);
-      op.check_own(ask);
-      if (!ask) return ask.result();
-    }
+    core::checker ask(Op::name);
+    if constexpr (requires { op.check_own(ask); }) op.check_own(ask);
+    if constexpr (requires { op.check_own_gradients(ask, d); }) op.check_own_gradients(ask, d);
+    if (!ask) return ask.result();
     return matrix_backward_engine::check_backward(op.operands(), st, d_o, d_st, op.gradients(d), how);
   }
   template <class Op>

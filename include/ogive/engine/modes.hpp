@@ -17,7 +17,8 @@ namespace ogive {
 inline namespace OGIVE_ABI {
 
 /// An operator of the engine: an aggregate of views u [B, L, D], A, B and C [D, N], dt [D] and D [D], with `rule`,
-/// `alpha`, `lengths` and `offsets`, and the types and names that verbs want.
+/// `alpha`, `lengths` and `offsets`, the types and names that verbs want, and fields(f), which calls f(name, view) for
+/// each view that is read.
 template <class Op>
 concept modes_operator = requires(const Op& op) {
   typename Op::scalar;
@@ -37,8 +38,7 @@ inline constexpr index_t parts_of = is_complex<typename Op::number> ? 2 : 1;
 
 template <class Op, class X, std::size_t Rank>
 void modes_apart(core::checker& ask, const Op& op, const char* field, const view<X, Rank>& x) noexcept {
-  ask.apart(field, x, "u", op.u).apart(field, x, "A", op.A).apart(field, x, "B", op.B).apart(field, x, "C", op.C);
-  ask.apart(field, x, "dt", op.dt).apart(field, x, "D", op.D);
+  op.fields([&](const char* other, const auto& y) noexcept { ask.apart(field, x, other, y); });
 }
 
 /// The system: what a kernel needs. Numbers are looked at: a growing mode or a step that is none is a mistake nearly
@@ -111,7 +111,7 @@ struct modes_engine {
   template <class Op>
   static std::size_t bytes(const Op& op, const options&) noexcept {
     const auto most = [&]<class Acc>(Acc) noexcept {
-      std::size_t all = convolution_bytes<Acc>(convolution_of_modes(op, {}), kernel_of_modes(op));
+      std::size_t all = convolution_bytes_of_modes<Acc>(op);
       diagonal_extents n = modes_extents(op);
       for (const index_t length : {n.length, std::min(n.length, modes_plan::few)}) {  // fewer tokens count too
         n.length = length;
@@ -126,7 +126,7 @@ struct modes_engine {
 
   template <class Op>
   static void make_tables(const Op& op, const options&, context& ctx) {
-    make_convolution_tables<accum_t<typename Op::scalar>>(convolution_of_modes(op, {}), ctx);
+    make_convolution_tables_of_modes<accum_t<typename Op::scalar>>(op, ctx);
   }
 
   template <verb Verb, class Op, class State>
@@ -196,7 +196,53 @@ struct modes_engine {
               [&](index_t block, arena memory) noexcept { task::run(of, plan, block, memory); });
   }
 
+  // Its part in `prepare`.
+
+  template <class Op>
+  static index_t inputs(const Op& op) noexcept {
+    return op.A.extent(0);
+  }
+  template <class Op>
+  static index_t outputs(const Op& op) noexcept {
+    return op.A.extent(0);
+  }
+  template <class Op>
+  static shape<3> state_shape(const Op& op, index_t slots) noexcept {
+    return {slots, op.A.extent(0), op.A.extent(1)};
+  }
+  template <class Op>
+  static std::size_t panel_bytes(const Op& op) noexcept {
+    return static_cast<std::size_t>(op.A.extent(0)) * row_bytes(op);
+  }
+  template <class Op>
+  static std::size_t pack_bytes(const Op& op) noexcept {
+    return row_bytes(op);
+  }
+  template <class Op>
+  static void pack(const with_panels<Op>& op, arena memory) noexcept {
+    using Acc = accum_t<typename Op::scalar>;
+    const auto plan = modes_plan::of<Acc, is_complex<typename Op::number>>(modes_extents(op), 1);
+    Acc* numbers = memory.take<Acc>(static_cast<index_t>(row_bytes(op) / sizeof(Acc)));
+    for (index_t d = 0; d < op.A.extent(0); ++d) {
+      std::byte* row = op.panels + static_cast<std::size_t>(d) * row_bytes(op);
+      pack_modes(op, d, plan, numbers, reinterpret_cast<Acc*>(row));
+    }
+  }
+  template <class Acc, class Op>
+  static double token_cost(const Op& op) noexcept {
+    return modes_token_cost<Acc>(op);
+  }
+
  private:
+  /// Of a channel's row of packed_modes.
+  template <class Op>
+  static std::size_t row_bytes(const Op& op) noexcept {
+    using Acc = accum_t<typename Op::scalar>;
+    constexpr bool complex = is_complex<typename Op::number>;
+    const index_t units = units_of<complex, Acc>((complex ? 2 : 1) * op.A.extent(1));
+    return static_cast<std::size_t>(3 * units * unit<complex, Acc>) * sizeof(Acc);
+  }
+
   template <class Acc, class Op, class State>
   static void sweep(const Op& op, const State& st, const output<Op>& y, modes_outputs wanted, context& ctx) {
     constexpr bool complex = is_complex<typename Op::number>;
@@ -215,7 +261,7 @@ struct modes_engine {
     if (y.present()) {
       const auto p = convolution_of_modes(op, y);
       const kernel_of_modes kernel(op);
-      const convolution_cut cut = convolution_cut_of<Acc>(p, form::convolution);
+      const convolution_cut cut = cut_of_modes<Acc>(op, p);
       make_convolution_tables<Acc>(cut, ctx);
       ctx.reserve(static_cast<std::size_t>(ctx.workers()) * convolution_bytes<Acc>(p, cut, kernel));
       convolve<Acc>(p, cut, kernel, ctx, free_response<Op, State>{kernel, st});

@@ -105,6 +105,52 @@ convolution_problem<typename Op::scalar> convolution_of_modes(const Op& op,
   return {.u = op.u, .y = y, .taps = op.u.extent(1), .skip = op.D, .lengths = op.lengths, .offsets = op.offsets};
 }
 
+/// Vector operations of a token of a channel in the sweep.
+template <class Acc, class Op>
+double modes_token_cost(const Op& op) noexcept {
+  constexpr bool complex = is_complex<typename Op::number>;
+  const double units = static_cast<double>(units_of<complex, Acc>((complex ? 2 : 1) * op.A.extent(1)));
+  return (complex ? 5.5 : 2.1) * units + 3.4;  // constants: from bench/state_space.cpp
+}
+
+/// The convolution, by transforms. A kernel costs as much as several of them: it is made once for all sequences, unless
+/// there are few channels.
+template <class Acc, class Op>
+convolution_cut cut_of_modes(const Op& op, const convolution_problem<typename Op::scalar>& p) noexcept {
+  constexpr index_t enough = 16;  // tasks
+  convolution_cut cut = convolution_cut_of<Acc>(p, form::convolution);
+  const index_t sequences = std::max<index_t>(modes_sequences(op), 1);
+  const index_t groups = (op.u.extent(2) + cut.group - 1) / cut.group;
+  cut.share = std::clamp<index_t>(sequences * groups / enough, cut.share, sequences);
+  cut.keeps = cut.keeps || cut.share > 1;
+  return cut;
+}
+
+/// Scratch of one worker for it, of these tokens or fewer.
+template <class Acc, class Op>
+std::size_t convolution_bytes_of_modes(const Op& op) noexcept {
+  const auto p = convolution_of_modes(op, {});
+  const index_t past = convolution_cut_of<Acc>(p, form::convolution).past;
+  std::size_t most = 0;
+  for_transform_sizes<Acc>(op.u.extent(1), past, [&](index_t n) noexcept {
+    convolution_cut cut = convolution_cut_of<Acc>(p, form::convolution, n);
+    cut.keeps = true;
+    most = std::max(most, convolution_bytes<Acc>(p, cut, kernel_of_modes(op)));
+  });
+  return most;
+}
+
+/// Tables for it, of these tokens or fewer: the kernel is as long as the sequence.
+template <class Acc, class Op>
+void make_convolution_tables_of_modes(const Op& op, context& ctx) {
+  using transform = polynomial_transform<Acc>;
+  const auto cut = convolution_cut_of<Acc>(convolution_of_modes(op, {}), form::convolution);
+  const index_t most = transform::size_for(cut.past + std::max(op.u.extent(1), simd::width<Acc>));
+  for (index_t n = transform::size_for(simd::width<Acc>); n <= most; n *= 2) {
+    ctx.cache<polynomial_transforms<Acc>>().make(n);
+  }
+}
+
 /// Whether a convolution costs less than the sweep, in vector operations; a function of shapes and of what is asked
 /// for. A final state and padding want the sweep in any case.
 template <class Acc, class Op, class State>
@@ -115,17 +161,16 @@ bool convolution_is_faster(const Op& op, const State& st) noexcept {
   const index_t L = op.u.extent(1), N = op.A.extent(1);
   if (L < least || N == 0) return false;
   const auto p = convolution_of_modes(op, {});
-  const auto cut = convolution_cut_of<Acc>(p, form::convolution);
+  const auto cut = cut_of_modes<Acc>(op, p);
   const double tokens = static_cast<double>(L), rows = static_cast<double>(std::max<index_t>(op.u.extent(0), 1));
   const double W = static_cast<double>(simd::width<Acc>), numbers = static_cast<double>((complex ? 2 : 1) * N);
-  const double of_kernel = numbers * (1.7 * tokens / W + 100);
+  const double of_kernel = numbers * (0.75 * tokens / W + 110);  // constants: from bench/state_space.cpp
   const double transforms = convolution_costs<Acc>::transform(cut.size);
   const double blocks = std::ceil(tokens / static_cast<double>(cut.block));
+  const double kernels = std::ceil(rows / static_cast<double>(cut.share));
   const double convolution =
-      rows * (2 * blocks * transforms + (st.initial.present() ? of_kernel : 0)) + transforms + of_kernel;
-  const double units = static_cast<double>(units_of<complex, Acc>((complex ? 2 : 1) * N));
-  const double sweep = rows * tokens * ((complex ? 8 : 3) * units / 0.7 + 6);
-  return convolution < sweep;
+      rows * (2 * blocks * transforms + (st.initial.present() ? of_kernel : 0)) + kernels * (transforms + of_kernel);
+  return convolution < rows * tokens * modes_token_cost<Acc>(op) + 80 * numbers;
 }
 
 }  // namespace detail

@@ -5,6 +5,7 @@
 #include <ogive/core/check.hpp>
 #include <ogive/core/scratch.hpp>
 #include <ogive/engine/diagonal_policy.hpp>
+#include <ogive/engine/kept_panels.hpp>
 #include <ogive/engine/modes_sweep.hpp>
 #include <ogive/maps/discretisation.hpp>
 
@@ -179,7 +180,11 @@ class modes_task {
     modes_task own(op, st, y, plan, wanted, task % plan.blocks, modes_scratch<Acc>::carve(plan, memory));
     const index_t first = task / plan.blocks * plan.sequences;
     const index_t last = std::min(first + plan.sequences, modes_sequences(op));
-    if (own.plain()) {
+    const index_t mode_row = 3 * plan.units * unit<complex, Acc>;
+    if constexpr (has_panels<Op>) {
+      const Acc* modes = reinterpret_cast<const Acc*>(op.panels) + own.channel_ * mode_row;
+      for (index_t s = first; s < last; ++s) own.sequence(s, packed_modes<complex, Acc>{modes, mode_row});
+    } else if (own.plain()) {
       const auto row = [](const view<const number, 2>& x) noexcept { return (complex ? 2 : 1) * x.stride(0); };
       const auto at = [&](const view<const number, 2>& x) noexcept {
         return reinterpret_cast<const Acc*>(x.pointer(own.channel_, 0));
@@ -187,7 +192,6 @@ class modes_task {
       const plain_modes<complex, Acc> modes{at(op.A), at(op.B), at(op.C), row(op.A), row(op.B), row(op.C), plan.width};
       for (index_t s = first; s < last; ++s) own.sequence(s, modes);
     } else {
-      const index_t mode_row = 3 * plan.units * unit<complex, Acc>;
       for (index_t d = 0; first < last && d < own.channels_; ++d) {
         pack_modes(op, own.channel_ + d, plan, own.s_.numbers, own.s_.modes + d * mode_row);
       }

@@ -5,6 +5,7 @@
 // with A̅ a real matrix, h ∈ R^N, or a complex diagonal, h ∈ C^N. Steps, pieces and whole sequences agree to the bit.
 #pragma once
 
+#include <ogive/engine/checks.hpp>
 #include <ogive/engine/shared_state_backward.hpp>
 #include <ogive/engine/tasks.hpp>
 #include <ogive/engine/verbs.hpp>
@@ -36,10 +37,7 @@ struct shared_state_engine {
     ask.extents("y", y, {n.batch, n.length, n.outputs}, "[B, L, P], B and L as u, P as C").output("y", y);
     ask.pools("initial", st.initial, "final", st.final, st.initial_slots, st.final_slots, sequences, {0, n.states},
               "[slots, N], N as C");
-    op.fields([&](const char* field, const auto& x) noexcept {
-      ask.apart("y", y, field, x).apart("final", st.final, field, x);
-    });
-    ask.apart("final", st.final, "y", y).apart("y", y, "initial", st.initial);
+    check_apart(ask, st, "y", y, apart_from_fields(ask, op));
     return ask.result();
   }
 
@@ -71,23 +69,15 @@ struct shared_state_engine {
     ask.pools("initial", st.initial, "final", view<typename State::storage_type, 2>(), st.initial_slots, {}, sequences,
               {0, n.states}, "[slots, N], N as C");
     ask.extents("d_y", d_y, {n.batch, n.length, n.outputs}, "[B, L, P], B and L as u, P as C");
-    ask.extents("d_st.final", d_st.final, {sequences, n.states}, "[sequences, N]");
-    ask.extents("d_st.initial", d_st.initial, {sequences, n.states}, "[sequences, N]");
-    const auto written = [&](const char* field, const auto& x) noexcept {
-      ask.output(field, x).apart(field, x, "d_y", d_y).apart(field, x, "initial", st.initial);
-      op.fields([&](const char* read, const auto& y) noexcept { ask.apart(field, x, read, y); });
-    };
-    written("d_st.initial", d_st.initial);
+    check_state_gradient(ask, d_st, shape<2>{sequences, n.states}, "[sequences, N]");
     op.for_gradients(d, [&](const char* field, const auto& x, const auto& of) noexcept {
-      if (!ask || !x.present()) return;
-      if (!of.present()) ask.refuse(field) << "is asked for, but what it belongs to is absent";
-      ask.extents(field, x, of.extents(), "the shape of what it belongs to");
-      written(field, x);
-      ask.apart(field, x, "d_st.final", d_st.final).apart(field, x, "d_st.initial", d_st.initial);
-      op.for_gradients(d, [&](const char* other, const auto& y, const auto&) noexcept {
-        if (static_cast<const void*>(&x) != static_cast<const void*>(&y)) ask.apart(field, x, other, y);
-      });
+      if (ask && x.present() && !of.present()) ask.refuse(field) << "is asked for, but what it belongs to is absent";
+      ask.extents(field, x, of.extents(), "the shape of what it belongs to").output(field, x);
     });
+    const auto gradients = [&](const auto& f) noexcept {
+      op.for_gradients(d, [&](const char* field, const auto& x, const auto&) noexcept { f(field, x); });
+    };
+    check_gradients_apart(ask, st, "d_y", d_y, d_st, gradients, apart_from_fields(ask, op));
     return ask.result();
   }
 
@@ -111,7 +101,38 @@ struct shared_state_engine {
     });
   }
 
+  // Its part in `prepare`: the coefficients of one task serve all.
+
+  template <class Op>
+  static index_t inputs(const Op& op) noexcept {
+    return op.input().extent(1);
+  }
+  template <class Op>
+  static index_t outputs(const Op& op) noexcept {
+    return op.output().extent(0);
+  }
+  template <class Op>
+  static shape<2> state_shape(const Op& op, index_t slots) noexcept {
+    return {slots, op.input().extent(0)};
+  }
+  template <class Op>
+  static std::size_t panel_bytes(const Op& op) noexcept {
+    return panels<Op>::coefficient_bytes(op.extents(), is_complex<typename Op::number>);
+  }
+  template <class Op>
+  static std::size_t pack_bytes(const Op&) noexcept {
+    return 0;
+  }
+  template <class Op>
+  static void pack(const with_panels<Op>& op, arena) noexcept {
+    arena nothing;  // that a call works in
+    pack_shared_state(op, packed_panels<typename Op::accum>(op, op.extents(), nothing));
+  }
+
  private:
+  template <class Op>
+  using panels = shared_state_panels<typename Op::accum>;
+
   /// Whatever is no state and no output. Gives the number of sequences.
   template <class Op>
   static index_t check_arguments(core::checker& ask, const Op& op, const options& how) noexcept {
@@ -125,6 +146,12 @@ struct shared_state_engine {
     const index_t sequences = shared_state_sequences(op);
     ask.lengths(op.lengths, sequences);
     return sequences;
+  }
+  template <class Op>
+  static auto apart_from_fields(core::checker& ask, const Op& op) noexcept {
+    return [&](const char* name, const auto& x) noexcept {
+      op.fields([&](const char* field, const auto& y) noexcept { ask.apart(name, x, field, y); });
+    };
   }
 };
 

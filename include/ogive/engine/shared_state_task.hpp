@@ -10,6 +10,7 @@
 #include <ogive/core/check.hpp>
 #include <ogive/core/scratch.hpp>
 #include <ogive/engine/diagonal_policy.hpp>
+#include <ogive/engine/kept_panels.hpp>
 #include <ogive/engine/unroll.hpp>
 #include <ogive/linalg/gemv.hpp>
 
@@ -73,6 +74,11 @@ struct shared_state_panels {
   static constexpr index_t most_tokens = 32;
 
   static shared_state_panels carve(const shared_state_extents& n, bool diagonal, bool skips, arena& room) noexcept {
+    return carve(n, diagonal, skips, room, room);
+  }
+  /// The coefficients, A to D, from an arena of their own.
+  static shared_state_panels carve(const shared_state_extents& n, bool diagonal, bool skips, arena& coefficients,
+                                   arena& room) noexcept {
     constexpr index_t W = simd::width<Acc>;
     const index_t planes = diagonal ? 2 : 1;
     shared_state_panels p{};
@@ -85,16 +91,22 @@ struct shared_state_panels {
     p.row = planes * p.plane;
     p.input_row = linalg::padded_stride<Acc>(n.inputs);
     p.output_row = linalg::padded_stride<Acc>(n.outputs);
-    p.A = room.take<Acc>(diagonal ? 2 * p.plane : n.states * p.row);
-    if (diagonal) p.w = room.take<Acc>(2 * p.plane);
-    p.B = room.take<Acc>(n.inputs * p.row);
-    p.C = room.take<Acc>(planes * n.states * p.output_row);
-    Acc* D = room.take<Acc>((diagonal ? 1 : n.inputs) * p.output_row);
+    p.A = coefficients.take<Acc>(diagonal ? 2 * p.plane : n.states * p.row);
+    if (diagonal) p.w = coefficients.take<Acc>(2 * p.plane);
+    p.B = coefficients.take<Acc>(n.inputs * p.row);
+    p.C = coefficients.take<Acc>(planes * n.states * p.output_row);
+    Acc* D = coefficients.take<Acc>((diagonal ? 1 : n.inputs) * p.output_row);
     if (skips) p.D = D;
     p.u = room.take<Acc>(p.tokens * p.input_row);
     p.h = room.take<Acc>((1 + p.tokens) * p.row);
     p.y = room.take<Acc>(p.tokens * p.output_row);
     return p;
+  }
+
+  static std::size_t coefficient_bytes(const shared_state_extents& n, bool diagonal) noexcept {
+    arena counted, rest;
+    carve(n, diagonal, true, counted, rest);
+    return counted.used();
   }
 
   Acc* after(index_t token) const noexcept { return h + (1 + token) * row; }
@@ -360,9 +372,16 @@ void run_shared_sequence(const shared_state_panels<Acc>& p, const Op& op, const 
 
 template <class Acc, class Op>
 shared_state_panels<Acc> packed_panels(const Op& op, const shared_state_extents& n, arena& memory) noexcept {
-  const auto p = shared_state_panels<Acc>::carve(n, is_complex<typename Op::number>, op.D.present(), memory);
-  pack_shared_state(op, p);
-  return p;
+  using panels = shared_state_panels<Acc>;
+  constexpr bool diagonal = is_complex<typename Op::number>;
+  if constexpr (has_panels<Op>) {
+    arena kept(op.panels, panels::coefficient_bytes(n, diagonal));
+    return panels::carve(n, diagonal, op.D.present(), kept, memory);
+  } else {
+    const auto p = panels::carve(n, diagonal, op.D.present(), memory);
+    pack_shared_state(op, p);
+    return p;
+  }
 }
 
 template <class Acc, class Op, class State>

@@ -236,10 +236,11 @@ struct gate_rules {
       ask.apart(field, x, "a", op.a).apart(field, x, "A_log", op.A_log).apart(field, x, "dt_bias", op.dt_bias);
       ask.apart(field, x, "d_g", d_g);
     };
-    apart("d.a", d.a);
-    apart("d.A_log", d.A_log);
-    apart("d.dt_bias", d.dt_bias);
-    ask.apart("d.A_log", d.A_log, "d.dt_bias", d.dt_bias);
+    const auto all = [&](const auto& each) noexcept {
+      each("d.a", d.a), each("d.A_log", d.A_log), each("d.dt_bias", d.dt_bias);
+    };
+    all(apart);
+    ask.apart_from_each_other(all);
     return ask.result();
   }
   template <class Op>

@@ -125,9 +125,11 @@ struct linear_rules {
       ask.output(field, x).apart(field, x, "x", op.x).apart(field, x, "weight", op.weight);
       ask.apart(field, x, "bias", op.bias).apart(field, x, "d_y", d_y);
     };
-    written("d.x", d.x);
-    written("d.weight", d.weight);
-    written("d.bias", d.bias);
+    const auto all = [&](const auto& each) noexcept {
+      each("d.x", d.x), each("d.weight", d.weight), each("d.bias", d.bias);
+    };
+    all(written);
+    ask.apart_from_each_other(all);
     return ask.result();
   }
 

@@ -344,8 +344,10 @@ struct norm_rules {
     written("d.z", d.z, f.z, as_x);
     written("d.weight", d.weight, f.weight, "as weight");
     written("d.bias", d.bias, f.bias, "as bias");
-    ask.apart("d.x", d.x, "d.residual", d.residual).apart("d.x", d.x, "d.z", d.z);
-    ask.apart("d.residual", d.residual, "d.z", d.z).apart("d.weight", d.weight, "d.bias", d.bias);
+    ask.apart_from_each_other([&](const auto& each) noexcept {
+      each("d.x", d.x), each("d.residual", d.residual), each("d.z", d.z);
+      each("d.weight", d.weight), each("d.bias", d.bias);
+    });
     return ask.result();
   }
 

@@ -123,9 +123,12 @@ struct window_rules {
       ask.apart(field, x, "d_y", d_y).apart(field, x, "d_st.final", d_st.final);
       keep_apart(ask, field, x, st);
     };
-    apart("d.x", d.x);
-    apart("d_st.initial", d_st.initial);
-    op.check_gradients(ask, d_y, d, apart);
+    const auto all = [&](const auto& each) noexcept {
+      each("d.x", d.x), each("d_st.initial", d_st.initial);
+      op.check_gradients(ask, d_y, d, each);
+    };
+    all(apart);
+    ask.apart_from_each_other(all);
     return ask.result();
   }
 

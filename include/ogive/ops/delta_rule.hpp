@@ -48,6 +48,13 @@ struct delta_rule {
     }
   }
 
+  void check_own_gradients(core::checker& ask, const gradient& d) const noexcept {
+    if (ask && d.beta.present() && !beta.present()) ask.refuse("d.beta") << "is asked for, but beta is absent";
+    if (ask && d.beta_per_value.present() && !beta_per_value.present()) {
+      ask.refuse("d.beta_per_value") << "is asked for, but beta_per_value is absent";
+    }
+  }
+
   matrix_operands<T, decay::none, write::delta> operands() const noexcept {
     return {.name = name,
             .q = q,

@@ -75,7 +75,7 @@ struct hgrn {
     detail::load_tile(detail::tile_of(x, at, at.live), to.b, to.row);
     for (index_t t = at.live; t < at.count; ++t) simd::store(to.a + t * to.row, one);
     detail::zero_tile(to.b, to.row, at.live, at.count, at.channels);
-    for (index_t t = 0; at.position == 0 && t < at.count; ++t) simd::store(to.c + t * to.row, one);
+    for (index_t t = 0; at.first && t < at.count; ++t) simd::store(to.c + t * to.row, one);
   }
 
   template <class Acc>

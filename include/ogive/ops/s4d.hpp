@@ -48,6 +48,16 @@ struct s4d {
   using state_of = diagonal_state<S>;
   using default_state = diagonal_state<AType>;
   using default_state_gradient = diagonal_state_gradient<AType>;
+
+  template <class F>
+  void fields(const F& f) const noexcept {
+    f("u", u);
+    f("A", A);
+    f("B", B);
+    f("C", C);
+    f("dt", dt);
+    f("D", D);
+  }
 };
 
 /// Ā and B̄ [D, N] of an operator, rounded once from double: what `rule = none` then takes.

@@ -163,8 +163,8 @@ struct selective_scan {
     using vector = simd::batch<Acc>;
     const bool fixed = B.stride(1) == 0, hold = rule == discretisation::zoh;
     if (!fixed) spread(B, at, at.live, to, to.b);
-    if (fixed && at.position == 0) spread(B, at, 1, to, to.own);
-    if (C.stride(1) != 0 || at.position == 0) spread(C, at, at.count, to, to.c);
+    if (fixed && at.first) spread(B, at, 1, to, to.own);
+    if (C.stride(1) != 0 || at.first) spread(C, at, at.count, to, to.c);
     const index_t step = to.planes * W;
     for (index_t t = 0; t < at.live; ++t) {
       const vector d = simd::load(to.delta + t * to.row);

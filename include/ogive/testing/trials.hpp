@@ -27,13 +27,15 @@ struct way {
   way::kind kind;  ///< `step` takes all tokens in one call, `steps` one by one
   index_t chunk = 0;
   ogive::form form = ogive::form::automatic;
+  index_t time_split = 0;
 
-  options how() const noexcept { return {.form = form, .chunk = chunk}; }
+  options how() const noexcept { return {.form = form, .chunk = chunk, .time_split = time_split}; }
 
   friend std::ostream& operator<<(std::ostream& out, const way& w) {
     constexpr const char* kinds[] = {"recurrent", "chunked", "forward", "step", "step by step", "convolution"};
     constexpr const char* forms[] = {"", ", left", ", right", ", recurrent", ", chunked", ", convolution"};
     out << kinds[static_cast<std::size_t>(w.kind)] << forms[static_cast<std::size_t>(w.form)];
+    if (w.time_split > 0) out << " in segments of " << w.time_split;
     return w.chunk > 0 ? out << " in chunks of " << w.chunk : out;
   }
 };
@@ -110,6 +112,9 @@ std::vector<way> ways() {
     if constexpr (requires { sampler<Op>::left_product; }) all.push_back({way::kind::forward, 0, form::left});
     if constexpr (has_chunks<Op>) {
       for (const index_t chunk : {0, 1, 2, 3, 7, 16, 17, 64}) all.push_back({way::kind::chunked, chunk});
+    }
+    if constexpr (requires { sampler<Op>::splits_time; }) {
+      all.push_back({way::kind::forward, 0, form::automatic, 32});
     }
     if constexpr (has_convolution<Op>) all.push_back({way::kind::convolution});
     return all;

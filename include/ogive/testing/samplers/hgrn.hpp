@@ -11,6 +11,7 @@ template <storage T>
 struct sampler<hgrn<T>> {
   using op = hgrn<T>;
   using accum = accum_t<T>;
+  static constexpr bool splits_time = true;
   static constexpr std::tuple tokens{&op::x, &op::g};
   static constexpr std::tuple<> parameters{};
   static constexpr std::tuple gradients{&op::gradient::x, &op::gradient::g};

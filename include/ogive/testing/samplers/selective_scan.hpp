@@ -12,6 +12,7 @@ struct sampler<selective_scan<T, AType>> {
   using op = selective_scan<T, AType>;
   using accum = accum_t<T>;
   using operand = typename op::operand;
+  static constexpr bool splits_time = true;
   static constexpr std::tuple tokens{&op::u, &op::dt, &op::B, &op::C, &op::z};
   static constexpr std::tuple parameters{&op::A, &op::D, &op::dt_bias};
   static constexpr std::tuple gradients{&gradient<op>::u, &gradient<op>::dt, &gradient<op>::B, &gradient<op>::C,

@@ -1,0 +1,168 @@
+// Diagonal time-invariant systems: the kernel of S4D against the multiply-adds it needs, two per pair of modes and
+// element; the sweep against eight per pair and token; a step against reading what it reads once; and where the
+// convolution overtakes the sweep. HGRN against its exponentials. One thread.
+#include <ogive/ops/hgrn.hpp>
+#include <ogive/ops/s4d.hpp>
+#include <ogive/testing/rng.hpp>
+
+#include <bench/clock.hpp>
+#include <bench/limits.hpp>
+
+namespace {
+
+using namespace ogive;
+using namespace ogive::bench;
+
+/// S4D-Lin with `pairs` of modes per channel.
+template <class T>
+struct problem {
+  using number = std::complex<T>;
+  tensor<T, 3> u, y;
+  tensor<number, 2> A, B, C, A_bar, B_bar;
+  tensor<T, 1> dt, D;
+  tensor<T, 2> K;
+  tensor<number, 3> h;
+  context ctx;
+
+  problem(index_t batch, index_t length, index_t channels, index_t pairs)
+      : u({batch, length, channels}),
+        y(u),
+        A({channels, pairs}),
+        B({channels, pairs}, number(1)),
+        C(A),
+        A_bar(A),
+        B_bar(A),
+        dt({channels}),
+        D({channels}, T(1)),
+        K({channels, length}),
+        h({batch, channels, pairs}) {
+    testing::rng random(1);
+    testing::fill_normal(random, u.all());
+    testing::fill_uniform(random, dt.all(), 1e-3, 1e-1);
+    for (index_t d = 0; d < channels; ++d) {
+      for (index_t n = 0; n < pairs; ++n) {
+        A(d, n) = number(T(-0.5), T(3.14159265) * static_cast<T>(n));
+        C(d, n) = number(static_cast<T>(random.uniform(-1, 1)), static_cast<T>(random.uniform(-1, 1)));
+      }
+    }
+    discretise(op(), A_bar.all(), B_bar.all());
+    reserve(op(), {}, ctx);
+  }
+  s4d<T> op() const { return {.u = u, .A = A, .B = B, .C = C, .dt = dt, .D = D}; }
+  /// With coefficients that are ready.
+  s4d<T> prepared() const { return {.u = u, .A = A_bar, .B = B_bar, .C = C, .D = D, .rule = discretisation::none}; }
+  void run(form way) { forward(op(), {}, y, {.form = way}, ctx); }
+  /// Pairs times tokens times channels.
+  double work() const { return static_cast<double>(A.size() * u.extent(0) * u.extent(1)); }
+};
+
+template <class T>
+void kernels(benchmark::State& state) {
+  problem<T> p(1, state.range(0), 16, state.range(1));
+  const double seconds = iterate(state, 1, [&] { kernel(p.op(), p.K.all(), p.ctx); });
+  report_limit(state, seconds, 4 * p.work() / fma_peak<T>());
+}
+
+/// `of_kernel`: the same where A and B are discretised already.
+template <class T>
+void kernels_prepared(benchmark::State& state) {
+  problem<T> p(1, state.range(0), 16, state.range(1));
+  const double seconds = iterate(state, 1, [&] { kernel(p.prepared(), p.K.all(), p.ctx); });
+  report_limit(state, seconds, 4 * p.work() / fma_peak<T>());
+}
+
+template <class T>
+void sweeps(benchmark::State& state) {
+  problem<T> p(1, state.range(0), 64, state.range(1));
+  const double seconds = iterate(state, 1, [&] { recurrent(p.op(), {}, p.y, {}, p.ctx); });
+  report_limit(state, seconds, 16 * p.work() / fma_peak<T>());
+}
+
+/// A sample of every channel through states in place; `times_48kHz` is how many times as fast as the sound of one.
+template <class T>
+void steps(benchmark::State& state) {
+  problem<T> p(1, 1, state.range(0), state.range(1));
+  const auto op = p.prepared();
+  require(check(op, p.h.all(), p.y));
+  const double seconds = iterate(state, 1, [&] { step(prechecked, op, p.h.all(), p.y, {}, p.ctx); });
+  const index_t bytes = p.A.size() * 4 * static_cast<index_t>(sizeof(std::complex<T>));
+  report_limit(state, seconds, static_cast<double>(bytes) / read_bandwidth(bytes));
+  state.counters["us_per_sample"] = 1e6 * seconds;
+  state.counters["times_48kHz"] = 1 / (48000 * seconds);
+}
+
+/// `sweep_over_convolution` is above 1 where the convolution is faster; `forward_over_best` is 1 where the choice is
+/// right.
+template <class T>
+void crossing(benchmark::State& state) {
+  problem<T> p(state.range(2), state.range(0), 16, state.range(1));
+  iterate(state, 1, [&] { p.run(form::automatic); });
+  const auto [sweep, fast, chosen] = stopwatch(1).least(
+      0.05, [&] { p.run(form::recurrent); }, [&] { p.run(form::convolution); }, [&] { p.run(form::automatic); });
+  state.counters["sweep_over_convolution"] = sweep / fast;
+  state.counters["forward_over_best"] = chosen / std::min(sweep, fast);
+}
+
+/// `to_sweep`: how much longer the gradients take than the sweep.
+template <class T>
+void gradients(benchmark::State& state) {
+  problem<T> p(1, state.range(0), 16, state.range(1));
+  tensor<T, 3> d_u(p.u);
+  auto d_A = p.A, d_B = p.A, d_C = p.A;
+  auto d_dt = p.dt, d_D = p.D;
+  const auto back = [&] {
+    backward(p.op(), {}, p.u.all(), diagonal_state_gradient<std::complex<T>>{},
+             {.u = d_u, .A = d_A, .B = d_B, .C = d_C, .dt = d_dt, .D = d_D}, {}, p.ctx);
+  };
+  iterate(state, 1, back);
+  const auto [sweep, all] = stopwatch(1).least(
+      0.05, [&] { p.run(form::recurrent); }, back);
+  state.counters["to_sweep"] = all / sweep;
+}
+
+/// An exponential and a multiply-add per token and channel.
+template <class T>
+void gated(benchmark::State& state) {
+  const index_t length = state.range(0), channels = state.range(1);
+  tensor<T, 3> x({1, length, channels}, T(1)), g({1, length, channels}, T(-0.5)), o(x);
+  const hgrn<T> op{.x = x, .g = g};
+  context ctx;
+  const double seconds = iterate(state, 1, [&] { forward(op, {}, o, {}, ctx); });
+  report_limit(state, seconds, static_cast<double>(x.size()) / exp_rate<T, 1>());
+}
+
+constexpr index_t long_sequence = 16384;
+
+BENCHMARK(kernels<float>)
+    ->Name("s4d/kernel/f32")
+    ->ArgNames({"L", "pairs"})
+    ->Args({long_sequence, 32})
+    ->Args({long_sequence, 64})
+    ->Args({1024, 32});
+BENCHMARK(kernels<double>)->Name("s4d/kernel/f64")->ArgNames({"L", "pairs"})->Args({long_sequence, 32});
+BENCHMARK(kernels_prepared<float>)
+    ->Name("s4d/kernel_prepared/f32")
+    ->ArgNames({"L", "pairs"})
+    ->Args({long_sequence, 32})
+    ->Args({1024, 32});
+BENCHMARK(sweeps<float>)
+    ->Name("s4d/recurrent/f32")
+    ->ArgNames({"L", "pairs"})
+    ->Args({4096, 32})
+    ->Args({4096, 64})
+    ->Args({4096, 8});
+BENCHMARK(sweeps<double>)->Name("s4d/recurrent/f64")->ArgNames({"L", "pairs"})->Args({4096, 32});
+BENCHMARK(steps<float>)
+    ->Name("s4d/step/f32")
+    ->ArgNames({"D", "pairs"})
+    ->Args({512, 32})
+    ->Args({512, 64})
+    ->Args({1, 32});
+BENCHMARK(crossing<float>)
+    ->Name("s4d/crossing/f32")
+    ->ArgNames({"L", "pairs", "B"})
+    ->ArgsProduct({{64, 256, 512, 1024, 4096, long_sequence}, {4, 32}, {1, 8}});
+BENCHMARK(gradients<float>)->Name("s4d/backward/f32")->ArgNames({"L", "pairs"})->Args({4096, 32});
+BENCHMARK(gated<float>)->Name("hgrn/forward/f32")->ArgNames({"L", "D"})->Args({512, 1024})->Args({1, 1024});
+
+}  // namespace
