@@ -1,7 +1,7 @@
 // L5: the matrix engine: every operator whose state is S ∈ R^{K×V}, in every form, behind the same verbs.
 //
 // A task is one sequence and a block of its heads; heads that share q and k share their scores. Tasks are cut by shape
-// alone: the bits do not depend on how many threads run them.
+// alone: the bits do not depend on how many threads run them. Long sequences of one or two heads are cut in time, too.
 #pragma once
 
 #include <ogive/core/check.hpp>
