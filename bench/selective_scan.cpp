@@ -150,6 +150,19 @@ void step_scan(benchmark::State& run, bool everything) {
   run.SetItemsProcessed(run.iterations());
 }
 
+/// A long sequence of few channels, which `forward` splits in time: `speedup` is against one thread that does not, and
+/// 1/speedup on one thread is what the split costs there.
+void split_scan(benchmark::State& run, int threads) {
+  problem<float> arguments(65536, 16, states, false, memory_order::tokens_first);
+  context ctx = threads == 1 ? context() : openmp_context(threads), serial;
+  const auto unsplit = [&] { recurrent(arguments.op, {}, arguments.out, {}, serial); };
+  const auto split = [&] { forward(arguments.op, {}, arguments.out, {}, ctx); };
+  for (auto _ : run) split();
+  const auto seconds = bench::stopwatch(threads).least(0.3, unsplit, split);
+  run.counters["speedup"] = seconds[0] / seconds[1];
+  run.SetItemsProcessed(run.iterations() * arguments.out.extent(1));
+}
+
 const bool registered = [] {
   const auto add = [](const char* name, auto* function, auto... arguments) {
     benchmark::RegisterBenchmark(name, function, arguments...)->UseRealTime();
@@ -162,6 +175,8 @@ const bool registered = [] {
   add("selective_scan/f32/D1536_N16_L512/channels_first/forward", forward_scan<float>, false, channels_first, 1);
   add("selective_scan/bf16/D1536_N16_L512/forward", forward_scan<bfloat16>, false, tokens_first, 1);
   add("selective_scan/f64/D1536_N16_L512/forward", forward_scan<double>, false, tokens_first, 1);
+  add("selective_scan/f32/D16_N16_L65536/forward", split_scan, 1);
+  add("selective_scan/f32/D16_N16_L65536/forward/2_threads", split_scan, 2);
   add("selective_scan/f32/D1536_N16_L1/step", step_scan<float>, false);
   add("selective_scan/f32/D1536_N16_L1/softplus_D_z/step", step_scan<float>, true);
   return true;

@@ -108,3 +108,26 @@ TEST_CASE("kernels may be made where they are used, on any number of threads") {
     }
   }
 }
+
+TEST_CASE("outputs larger than the caches are what they are in other memory") {
+  OGIVE_SEED(seed, 411);
+  rng random(seed);
+  const shape<3> extents{1, 2048, 512};
+  const sample<float> x(random, 1, extents[1], extents[2], 40);
+  tensor<float, 3> large(extents, std::numeric_limits<float>::quiet_NaN());
+  const ogive::detail::kernel_tensor<float> kernel{x.kernel};
+  for (const form way : {form::recurrent, form::convolution}) {
+    context ctx;
+    auto p = x.problem();
+    const auto cut = ogive::detail::convolution_cut_of<float>(p, way);
+    ogive::detail::make_convolution_tables<float>(cut, ctx);
+    ctx.reserve(ogive::detail::convolution_bytes<float>(p, cut, kernel));
+    memory elsewhere(layout::padded);
+    p.y = elsewhere.take<float>(extents);
+    ogive::detail::convolve<float>(p, cut, kernel, ctx);
+    const auto expected = elsewhere.copy(p.y);
+    p.y = large;
+    ogive::detail::convolve<float>(p, cut, kernel, ctx);
+    CHECK(difference(large.all(), expected) == "");
+  }
+}

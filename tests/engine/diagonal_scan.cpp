@@ -13,17 +13,30 @@ using testing::way;
 
 namespace {
 
+/// As drawn; strong and growing; or such that a state lives for many segments.
+enum class gates { usual, hard, slow };
+
 /// Runs that are split in time, alone, in pools and in teams: bounds against the definition, else the same bits.
 template <class Op>
-void check_splits(std::uint64_t seed, bool hard) {
+void check_splits(std::uint64_t seed, gates nature) {
   using S = testing::storage_of<Op>;
   const testing::thread_pool pool;
   testing::for_seeds(seed, 4, [&](std::uint64_t s) {
     const auto variant = s % 3;
-    testing::trial<Op> x(s, 700, variant == 2 ? 1 : 0);
+    testing::trial<Op> x(s, 1, variant == 2 ? 1 : 0);
+    x.op = testing::sampler<Op>::draw(x.random, x.room, testing::sequence_count(x.op), x.random.integer(150, 700));
     if (variant == 1) x.shorten();
     if (variant == 2) x.pack();
-    if (hard) testing::sampler<Op>::harden(x.random, x.op);
+    if (nature == gates::hard) testing::sampler<Op>::harden(x.random, x.op);
+    if constexpr (requires { x.op.dt; }) {
+      if (nature == gates::slow) {
+        x.op.dt_softplus = false;
+        x.op.dt_bias = {};
+        x.op.dt = testing::draw_uniform<typename Op::accum>(x.random, x.room, x.op.dt.extents(), 0, 0.02);
+      }
+    } else if (nature == gates::slow) {
+      x.op.g = testing::draw_uniform<typename Op::accum>(x.random, x.room, x.op.g.extents(), -0.02, 0);
+    }
     auto given = testing::draw_state<S>(x.random, x.room, x.op, testing::sequence_count(x.op));
     if (testing::coin(x.random)) given = {};
     const testing::definition<Op> expected(x.op, given);
@@ -31,7 +44,7 @@ void check_splits(std::uint64_t seed, bool hard) {
       const way how{testing::coin(x.random) ? way::kind::forward : way::kind::recurrent, 0, form::automatic, split};
       CAPTURE(x, how);
       const auto alone = testing::run<S>(how, x.op, given);
-      CHECK(expected.excess(alone, hard ? testing::length_of(x.op) : 2) == "");
+      CHECK(expected.excess(alone, nature == gates::hard ? testing::length_of(x.op) : 2) == "");
       for (const int workers : {1, 2, 3, 5, 40}) {
         context forked = context::fork_join(pool, workers);
         reserve(x.op, how.how(), forked);
@@ -48,17 +61,17 @@ void check_splits(std::uint64_t seed, bool hard) {
 
 TEST_CASE("a selective scan is split in time") {
   OGIVE_SEED(seed, 300);
-  for (const bool hard : {false, true}) check_splits<selective_scan<float>>(seed, hard);
+  for (const gates nature : {gates::usual, gates::hard, gates::slow}) check_splits<selective_scan<float>>(seed, nature);
 }
 
 TEST_CASE("a complex selective scan is split in time") {
   OGIVE_SEED(seed, 301);
-  for (const bool hard : {false, true}) check_splits<selective_scan<double, std::complex<double>>>(seed, hard);
+  for (const gates nature : {gates::usual, gates::hard, gates::slow}) check_splits<selective_scan<double, std::complex<double>>>(seed, nature);
 }
 
 TEST_CASE("HGRN is split in time") {
   OGIVE_SEED(seed, 302);
-  for (const bool hard : {false, true}) check_splits<hgrn<bfloat16>>(seed, hard);
+  for (const gates nature : {gates::usual, gates::hard, gates::slow}) check_splits<hgrn<bfloat16>>(seed, nature);
 }
 
 TEST_CASE("pools and teams split the time of a few channels as one thread does") {
@@ -140,7 +153,7 @@ TEST_CASE("time is split where all channels are a task or two, whoever else is i
 TEST_CASE("every share of a scan has a segment") {
   for (index_t segments = 3; segments < 300; ++segments) {
     for (const index_t workers : {2, 3, 4, 5, 8, 13, 64, 1000}) {
-      const auto shares = detail::diagonal_shares::of(segments, workers);
+      const auto shares = detail::time_shares::of(segments, workers);
       REQUIRE((shares.first > 0 && shares.middle > 0 && shares.last > 0));
       REQUIRE(shares.first + shares.middle + shares.last == segments);
     }

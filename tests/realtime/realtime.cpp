@@ -1,7 +1,9 @@
 // The real-time promise: after `reserve` no verb allocates, locks, looks at a clock or makes a system call, from the
 // first call on; and after `check` the prechecked verbs are noexcept.
+#include <ogive/ops/hgrn.hpp>
 #include <ogive/ops/linear_attention.hpp>
 #include <ogive/ops/noncausal_linear_attention.hpp>
+#include <ogive/ops/s4d.hpp>
 #include <ogive/ops/selective_scan.hpp>
 #include <ogive/ops/softmax_attention.hpp>
 #include <ogive/ops/ssd.hpp>
@@ -117,7 +119,8 @@ struct arguments {
   tensor<T, 3> u = sample<T, 3>({B, L, D}, 6);
   tensor<T, 4> in = sample<T, 4>({B, L, 1, N}, 7);
   tensor<S, 4> pool{{B, H, K, V}};
-  tensor<S, 3> z{{B, H, K}}, line{{B, D, N}};
+  tensor<accum_t<T>, 1> steps{{D}, accum_t<T>(0.1)};
+  tensor<S, 3> z{{B, H, K}}, line{{B, D, N}}, single{{B, D, 1}};
   tensor<S, 4> on_the_way{{B * (L + 10), H, K, V}};
   tensor<std::int32_t, 1> every = counted(B * L);
   tensor<T, 4> rows{{B, L, H, V}}, soft_rows{{B, L, G, K}};
@@ -130,13 +133,16 @@ struct arguments {
   noncausal_linear_attention<T> look{.q = q, .k = k, .v = v};
   ssd<T> dual{.x = v, .dt = dt, .A = A, .B = k, .C = q, .z = v, .dt_softplus = true};
   selective_scan<T> scan{.u = u, .dt = fine, .A = rates, .B = in, .C = in, .z = u, .dt_softplus = true};
+  s4d<T, accum_t<T>> system{.u = u, .A = rates, .B = rates, .C = rates, .dt = steps};
+  hgrn<T> gated{.x = u, .g = fine};
   softmax_attention<T> soft{.q = q, .k = q, .v = k};
 
   /// Leaves the first tokens of every call.
   void keep(index_t count) {
     const auto shorten = [count](auto&... x) { ((x = x.slice(1, 0, count)), ...); };
     shorten(attend.q, attend.k, attend.v, look.q, look.k, look.v, soft.q, soft.k, soft.v);
-    shorten(dual.x, dual.dt, dual.B, dual.C, dual.z, scan.u, scan.dt, scan.B, scan.C, scan.z, o, softened, y);
+    shorten(dual.x, dual.dt, dual.B, dual.C, dual.z, scan.u, scan.dt, scan.B, scan.C, scan.z, system.u, gated.x,
+            gated.g, o, softened, y);
   }
 
   template <class Watch>
@@ -162,6 +168,13 @@ struct arguments {
     watch("selective_scan step", scan, [&](context& ctx) { step(scan, held, y, {}, ctx); });
     watch("selective_scan recurrent", scan, [&](context& ctx) { recurrent(scan, held, y, {}, ctx); });
     watch("selective_scan forward", scan, [&](context& ctx) { forward(scan, held, y, {}, ctx); });
+    watch("s4d step", system, [&](context& ctx) { step(system, held, y, {}, ctx); });
+    watch("s4d recurrent", system, [&](context& ctx) { recurrent(system, held, y, {}, ctx); });
+    watch("s4d convolution", system, [&](context& ctx) { convolution(system, held, y, {}, ctx); });
+    watch("s4d forward", system, [&](context& ctx) { forward(system, {}, y, {}, ctx); });
+    const diagonal_state<S> own{.initial = single, .final = single};
+    watch("hgrn step", gated, [&](context& ctx) { step(gated, own, y, {}, ctx); });
+    watch("hgrn forward", gated, [&](context& ctx) { forward(gated, own, y, {}, ctx); });
     for (const form way : {form::left, form::right, form::automatic}) {
       watch("noncausal_linear_attention " + std::to_string(static_cast<int>(way)), look,
             [&](context& ctx) { forward(look, {}, o, {.form = way}, ctx); });
@@ -169,6 +182,15 @@ struct arguments {
     watch("softmax_attention", soft, [&](context& ctx) { forward(soft, softened, {}, ctx); });
   }
 };
+
+template <class Op>
+void make_ready(const Op& op, context& ctx) {
+  if constexpr (requires { reserve(op, {}, ctx); }) {
+    reserve(op, {}, ctx);
+  } else {
+    ctx.reserve(scratch_bytes(op));
+  }
+}
 
 template <class T, class S, class Watch>
 void every_verb(const Watch& watch) {
@@ -185,7 +207,7 @@ TEMPLATE_TEST_CASE("after reserve no verb allocates, locks or looks at a clock",
   every_verb<TestType, S>([](const std::string& name, const auto& op, const auto& call) {
     INFO(name);
     context ctx;
-    ctx.reserve(scratch_bytes(op));
+    make_ready(op, ctx);
     calls = 0;
     watching = true;
     call(ctx);
@@ -200,7 +222,7 @@ TEMPLATE_TEST_CASE("what is reserved for a prompt is enough for the steps after 
   arguments<TestType, accum_t<TestType>> prompt, rest;
   std::map<std::string, context> reserved;
   prompt.each([&](const std::string& name, const auto& op, const auto& call) {
-    reserved[name].reserve(scratch_bytes(op));
+    make_ready(op, reserved[name]);
     call(reserved[name]);
   });
   for (const index_t count : {60, 4, 1}) {
@@ -233,7 +255,7 @@ TEST_CASE("after reserve no verb calls the system", "[realtime]") {
   every_verb<float, float>([](const std::string& name, const auto& op, const auto& call) {
     INFO(name);
     context ctx;
-    ctx.reserve(scratch_bytes(op));
+    make_ready(op, ctx);
     CHECK(stays_in_user_space([&] { call(ctx); }));
   });
   // And the watch sees one.

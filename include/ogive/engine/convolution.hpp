@@ -165,7 +165,8 @@ convolution_cut convolution_cut_of(const convolution_problem<T, S>& p, form way,
   cut.direct = way == form::recurrent || (way == form::automatic && direct <= least);
   cut.block =
       cut.direct ? whole(std::clamp<index_t>(tokens, 1, std::max<index_t>(1024, 2 * cut.past))) : cut.size - cut.past;
-  cut.group = std::clamp<index_t>(p.channels(), 1, p.u.stride(2) == 1 ? W : 4);
+  constexpr index_t line = 64 / static_cast<index_t>(sizeof(Acc));
+  cut.group = std::clamp<index_t>(p.channels(), 1, p.u.stride(2) == 1 ? std::max(W, line) : 4);
   const index_t groups = (p.channels() + cut.group - 1) / cut.group;
   cut.share = convolution_share(n, groups);
   cut.keeps = cut.direct || cut.share > 1 || blocks_of(cut.size) > 1;
@@ -300,7 +301,16 @@ struct convolution_rows {
   template <class X>
   void store(const convolution_sequence& at, index_t first, index_t count, index_t offset,
              const view<X, 3>& y) const noexcept {
-    store_tile(static_cast<const Acc*>(panel + offset), stride, tokens(y, at, first, count));
+    store_tile(static_cast<const Acc*>(panel + offset), stride, tokens(y, at, first, count), past_caches(y));
+  }
+
+  /// Whether whole lines of an output go past the caches: of one that is larger than the second of them nothing would
+  /// be left there when it is read, and a line that is stored in full need not be read first.
+  template <class X>
+  static bool past_caches(const view<X, 3>& y) noexcept {
+    constexpr index_t large = index_t{4} << 20, line = 64 / static_cast<index_t>(sizeof(X));
+    return y.size() * static_cast<index_t>(sizeof(X)) >= large && y.stride(2) == 1 && y.extent(2) % line == 0 &&
+           y.stride(0) % line == 0 && y.stride(1) % line == 0 && reinterpret_cast<std::uintptr_t>(y.data()) % 64 == 0;
   }
 
   /// The last inputs to the final state, the oldest first: in place, what is still needed comes later.

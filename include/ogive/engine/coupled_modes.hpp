@@ -7,6 +7,7 @@
 #pragma once
 
 #include <ogive/engine/convolution.hpp>
+#include <ogive/engine/coupled_modes_backward.hpp>
 #include <ogive/engine/coupled_modes_kernel.hpp>
 #include <ogive/engine/diagonal_policy.hpp>
 #include <ogive/engine/kept_panels.hpp>
@@ -22,7 +23,10 @@ inline namespace OGIVE_ABI {
 /// - `states()` (N), `rank()` (R), `channels()` (D of the parameters);
 /// - `coefficients(d, step)`: A̅ and B̅ of a channel in double; noexcept, on a checked operator. Where it has Q [D, R, N],
 ///   these are its fields Lambda, P, Q and B as they stand;
-/// - `check_system(checker&)` of all but u, and `fields(f)`, which calls f(name, view) for each view that is read.
+/// - `check_system(checker&)` of all but u, and `fields(f)`, which calls f(name, view) for each view that is read;
+/// - for `backward` the types `gradient` and `default_state_gradient`, `for_gradients(d, f)`, which calls
+///   f(name, gradient, field) for each, and `adjoint_coefficients(d, step, of, room, to, put)`: from the gradients of a
+///   channel's coefficients to those of the fields, put(field, value) storing one.
 template <class Op>
 concept coupled_modes_operator = requires(const Op& op, const dplr_step<std::complex<double>>& step) {
   typename Op::default_state;
@@ -139,13 +143,9 @@ class coupled_task {
     return {x.pointer(batch, token, channel_), {count, channels_}, {x.stride(1), x.stride(2)}};
   }
 
-  /// Real or imaginary parts of a slot, modes down and channels across.
   template <class S>
   auto part_of(const view<S, 3>& pool, index_t slot, index_t part) const noexcept {
-    using Real = real_of<std::remove_const_t<S>>;
-    using Kept = std::conditional_t<std::is_const_v<S>, const Real, Real>;
-    return view<Kept, 2>(reinterpret_cast<Kept*>(pool.pointer(slot, channel_, 0)) + part, {panel_.states, channels_},
-                         {2 * pool.stride(2), 2 * pool.stride(1)});
+    return coupled_part(pool, slot, channel_, channels_, part);
   }
   void load(index_t s) const noexcept {
     const index_t slot = st_.initial.present() ? core::checker::slot_of(st_.initial_slots, s) : -1;
@@ -270,20 +270,9 @@ struct coupled_modes_engine {
 
   template <class Op, class State>
   static status check(const Op& op, const State& st, const output<Op>& y, const options& how) noexcept {
-    static_assert(is_complex<typename State::storage_type>, "the state of conjugate pairs is complex");
     core::checker ask(Op::name);
-    ask.chunk(how);
-    if (ask && how.form != form::automatic && how.form != form::recurrent && how.form != form::convolution) {
-      ask.refuse("form", status_code::value) << "has no other choice than automatic, recurrent or convolution";
-    }
-    ask.given("u", op.u).extents("u", op.u, {-1, -1, -1}, "[B, L, D]");
-    op.check_system(ask);
-    if (ask && op.channels() != op.u.extent(2)) {
-      ask.refuse("u") << "has D = " << op.u.extent(2) << " channels, the system has " << op.channels();
-    }
-    ask.offsets(op.offsets, op.u.extent(0), op.u.extent(1));
+    check_fields<State>(ask, op, how);
     if (!ask) return ask.result();
-    ask.lengths(op.lengths, coupled_sequences(op));
     ask.extents("y", y, op.u.extents(), "[B, L, D] as u").output("y", y);
     op.fields([&](const char* field, const auto& x) noexcept {
       ask.apart("y", y, field, x).apart("final", st.final, field, x);
@@ -303,6 +292,55 @@ struct coupled_modes_engine {
     const std::size_t swept = std::max(sweep(accum_t<typename Op::scalar>{}), sweep(double{}));
     return how.form == form::recurrent ? swept : std::max(swept, convolution_of<Op>::most_bytes(op));
   }
+  template <class Op, class State, class StateGradient>
+  static status check_backward(const Op& op, const State& st, const cotangent<output<Op>>& d_y,
+                               const StateGradient& d_st, const gradient<Op>& d, const options& how) noexcept {
+    using S = typename State::storage_type;
+    core::checker ask(Op::name);
+    check_fields<State>(ask, op, how);
+    if (!ask) return ask.result();
+    const index_t sequences = coupled_sequences(op);
+    const shape<3> states{sequences, op.channels(), op.states()};
+    ask.pools("initial", st.initial, "final", view<S, 3>(), st.initial_slots, view<const std::int32_t, 1>(), sequences,
+              {0, op.channels(), op.states()}, "[slots, D, N]");
+    ask.extents("d_y", d_y, op.u.extents(), "[B, L, D] as u");
+    ask.extents("d_st.final", d_st.final, states, "[sequences, D, N]");
+    ask.extents("d_st.initial", d_st.initial, states, "[sequences, D, N]").output("d_st.initial", d_st.initial);
+    const auto apart = [&](const char* field, const auto& x) noexcept {
+      op.fields([&](const char* read, const auto& of) noexcept { ask.apart(field, x, read, of); });
+      ask.apart(field, x, "d_y", d_y).apart(field, x, "initial", st.initial);
+      ask.apart(field, x, "d_st.final", d_st.final);
+    };
+    apart("d_st.initial", d_st.initial);
+    op.for_gradients(d, [&](const char* field, const auto& x, const auto& of) noexcept {
+      if (ask && x.present() && !of.present()) ask.refuse(field) << "is asked for, but its field is absent";
+      ask.extents(field, x, of.extents(), "the extents of its field").output(field, x);
+      apart(field, x);
+      ask.apart(field, x, "d_st.initial", d_st.initial);
+      op.for_gradients(d, [&](const char* other, const auto& y, const auto&) noexcept {
+        if (static_cast<const void*>(&x) != static_cast<const void*>(&y)) ask.apart(field, x, other, y);
+      });
+    });
+    return ask.result();
+  }
+  template <class Op>
+  static std::size_t backward_bytes(const Op& op, const options&) noexcept {
+    using State = typename Op::default_state;
+    return std::max(coupled_backward_task<accum_t<typename Op::scalar>, Op, State>::bytes(op),
+                    coupled_backward_task<double, Op, State>::bytes(op));
+  }
+  template <class Op, class State, class StateGradient>
+  static void backward(const Op& op, const State& st, const cotangent<output<Op>>& d_y, const StateGradient& d_st,
+                       const gradient<Op>& d, const options& how, context& ctx) {
+    using Acc = sweep_t<typename Op::scalar, real_of<typename State::storage_type>>;
+    using task = coupled_backward_task<Acc, Op, State>;
+    const std::size_t room = task::bytes(op);
+    ctx.reserve(static_cast<std::size_t>(ctx.workers()) * room);
+    const typename task::call all{op, st, d_y, d_st, d, how.accumulate};
+    const index_t blocks = (op.u.extent(2) + simd::width<Acc> - 1) / simd::width<Acc>;
+    run_tasks(ctx, blocks, room, [&](index_t block, arena memory) noexcept { task::run(all, block, memory); });
+  }
+
   template <class Op>
   static void make_tables(const Op& op, const options& how, context& ctx) {
     if (how.form != form::recurrent) convolution_of<Op>::make_tables(op, ctx);
@@ -366,6 +404,22 @@ struct coupled_modes_engine {
   }
 
  private:
+  template <class State, class Op>
+  static void check_fields(core::checker& ask, const Op& op, const options& how) noexcept {
+    static_assert(is_complex<typename State::storage_type>, "the state of conjugate pairs is complex");
+    ask.chunk(how);
+    if (ask && how.form != form::automatic && how.form != form::recurrent && how.form != form::convolution) {
+      ask.refuse("form", status_code::value) << "has no other choice than automatic, recurrent or convolution";
+    }
+    ask.given("u", op.u).extents("u", op.u, {-1, -1, -1}, "[B, L, D]");
+    op.check_system(ask);
+    if (ask && op.channels() != op.u.extent(2)) {
+      ask.refuse("u") << "has D = " << op.u.extent(2) << " channels, the system has " << op.channels();
+    }
+    ask.offsets(op.offsets, op.u.extent(0), op.u.extent(1));
+    if (ask) ask.lengths(op.lengths, coupled_sequences(op));
+  }
+
   template <class Op>
   using convolution_of = coupled_convolution<accum_t<typename Op::scalar>, Op>;
 

@@ -100,6 +100,15 @@ struct coupled_panel {
   }
 };
 
+/// Real or imaginary parts of a slot of a pool [slots, D, N], modes down and channels across.
+template <class S>
+auto coupled_part(const view<S, 3>& pool, index_t slot, index_t channel, index_t channels, index_t part) noexcept {
+  using Real = typename std::remove_const_t<S>::value_type;
+  using Kept = std::conditional_t<std::is_const_v<S>, const Real, Real>;
+  return view<Kept, 2>(reinterpret_cast<Kept*>(pool.pointer(slot, channel, 0)) + part, {pool.extent(2), channels},
+                       {2 * pool.stride(2), 2 * pool.stride(1)});
+}
+
 /// f(r) for r < rank, which is a constant where it is known.
 template <int Rank, class F>
 OGIVE_INLINE void each_rank(index_t rank, const F& f) noexcept {

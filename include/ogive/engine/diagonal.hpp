@@ -3,7 +3,8 @@
 //   h_t = a_t ⊙ h_{t-1} + b_t,   y_t = Re ⟨c_t, h_t⟩
 //
 // The decay differs per number of the state, so no chunk is a matrix product: the one form is the sweep over time, and
-// its limit is the exponential. The (B, L, D, N) states are never stored.
+// its limit is the exponential. The (B, L, D, N) states are never stored. Long sequences of few channels are swept in
+// segments of time, in parallel where workers are idle.
 #pragma once
 
 #include <ogive/engine/diagonal_backward.hpp>
@@ -43,7 +44,15 @@ void run_diagonal(const Op& op, const State& st, const view<typename Op::scalar,
   p.segment = segment_of(how, Verb, p.n);
   const std::size_t bytes = scratch_of(p);
   ctx.reserve(static_cast<std::size_t>(ctx.workers()) * bytes);
-  run_diagonal_tasks<Acc, simd::default_arch, is_complex<typename Op::number>>(p, bytes, ctx);
+  constexpr bool complex = is_complex<typename Op::number>;
+  using whole = diagonal_task<Acc, simd::default_arch, complex>;
+  using scan = diagonal_scan<Acc, simd::default_arch, complex>;
+  run_over_time(
+      ctx, p.tasks(), bytes, [&](index_t task) noexcept { return scan::segments(p, task); },
+      [&](index_t task, arena memory) noexcept { whole::run(p, task, memory); },
+      [&](index_t task, scan_part what, const time_shares& shares, index_t i, arena memory) noexcept {
+        scan::run(p, task, what, shares, i, memory, ctx.scratch(0, bytes));
+      });
 }
 
 template <class Op, class State>

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ogive/engine/diagonal_policy.hpp>
+#include <ogive/engine/time_segments.hpp>
 #include <ogive/engine/unroll.hpp>
 #include <ogive/simd/exp2_product.hpp>
 
@@ -19,11 +20,6 @@ OGIVE_INLINE simd::batch<Acc, Arch> bounded(const simd::batch<Acc, Arch>& x) noe
   const simd::batch<Acc, Arch> most(std::numeric_limits<Acc>::max());
   return simd::max(-most, simd::min(most, x));
 }
-
-/// What a sweep over a segment of time carries: the state, which the outputs read; the state that the segment would
-/// leave if nothing came before it; or both, for which decays and writes are then made once. Either has the same bits
-/// with the other and without.
-enum class carried { state, alone, both };
 
 /// Factored operands, for one vector of channels: pointers are to its first lane, rows `row` apart.
 ///   h_t = 2^(δ_t A) h_{t-1} + x_t B_t,   y_t = C_t · h_t          δ in units of ln 2; at least one state

@@ -226,9 +226,7 @@ class diagonal_task {
     store_state();
   }
 
-  index_t segments() const noexcept {
-    return p_.segment == 0 ? 1 : std::max<index_t>(1, (length_ + p_.segment - 1) / p_.segment);
-  }
+  index_t segments() const noexcept { return segments_of(length_, p_.segment); }
 
   /// Segments [first, last), one after the other. The state crosses a segment as h ← decay ⊙ h + alone, whoever sweeps
   /// it and when, but for the first one, whose end is known as soon as this is, and the last one, which nothing follows.

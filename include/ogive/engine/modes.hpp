@@ -127,7 +127,7 @@ struct modes_engine {
 
   template <class Op>
   static void make_tables(const Op& op, const options&, context& ctx) {
-    make_convolution_tables<accum_t<typename Op::scalar>>(convolution_of_modes(op, {}), ctx);
+    make_convolution_tables_of_modes<accum_t<typename Op::scalar>>(op, ctx);
   }
 
   template <verb Verb, class Op, class State>

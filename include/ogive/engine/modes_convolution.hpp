@@ -140,6 +140,17 @@ std::size_t convolution_bytes_of_modes(const Op& op) noexcept {
   return most;
 }
 
+/// Tables for it, of these tokens or fewer: the kernel is as long as the sequence.
+template <class Acc, class Op>
+void make_convolution_tables_of_modes(const Op& op, context& ctx) {
+  using transform = polynomial_transform<Acc>;
+  const auto cut = convolution_cut_of<Acc>(convolution_of_modes(op, {}), form::convolution);
+  const index_t most = transform::size_for(cut.past + std::max(op.u.extent(1), simd::width<Acc>));
+  for (index_t n = transform::size_for(simd::width<Acc>); n <= most; n *= 2) {
+    ctx.cache<polynomial_transforms<Acc>>().make(n);
+  }
+}
+
 /// Whether a convolution costs less than the sweep, in vector operations; a function of shapes and of what is asked
 /// for. A final state and padding want the sweep in any case.
 template <class Acc, class Op, class State>

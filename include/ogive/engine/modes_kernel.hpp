@@ -29,7 +29,7 @@ struct kernel_plan {
   index_t S;  // columns of a product
 
   static kernel_plan of(index_t length, index_t states, index_t parts) noexcept {
-    return {length, states, parts, chain * std::clamp<index_t>(length / (R * chain), 1, 8)};
+    return {length, states, parts, chain * std::clamp<index_t>(length / (R * chain), 1, 4)};
   }
   index_t rows() const noexcept { return parts * states; }
 };

@@ -59,9 +59,9 @@ OGIVE_INLINE void load_tile(const view<const T, 2>& x, Acc* panel, index_t strid
   }
 }
 
-/// x[i][j] = panel[i][j], rounded to the storage type.
+/// x[i][j] = panel[i][j], rounded to the storage type; `past` the caches, in columns whose rows are aligned vectors.
 template <class Acc, class T>
-OGIVE_INLINE void store_tile(const Acc* panel, index_t stride, const view<T, 2>& x) noexcept {
+OGIVE_INLINE void store_tile(const Acc* panel, index_t stride, const view<T, 2>& x, bool past = false) noexcept {
   using vector = simd::batch<Acc>;
   constexpr index_t W = simd::width<Acc>;
   const index_t rows = x.extent(0);
@@ -74,6 +74,12 @@ OGIVE_INLINE void store_tile(const Acc* panel, index_t stride, const view<T, 2>&
         for (index_t r = 0; r < down; ++r) block[r] = simd::load(panel + (i + r) * stride + j);
         for (index_t r = down; r < W; ++r) block[r] = vector(Acc(0));
         simd::transpose(block);
+        if constexpr (std::is_same_v<T, Acc>) {
+          if (past && down == W) {
+            for (index_t c = 0; c < across; ++c) simd::stream(x.pointer(i, j + c), block[c]);
+            continue;
+          }
+        }
         for (index_t c = 0; c < across; ++c) simd::store_as(x.pointer(i, j + c), block[c], down);
       }
     } else if (x.stride(1) == 1 && across == W) {

@@ -84,67 +84,156 @@ inline bool invert(small_matrix& G, small_matrix& terms, index_t R, double round
   return true;
 }
 
-/// The coefficients of one channel, R ≤ dplr_most_rank. With an absent A in `to` it only says whether they exist.
+inline double& element(small_matrix& m, index_t r, index_t s) noexcept {
+  return m[static_cast<std::size_t>(r)][static_cast<std::size_t>(s)];
+}
+
+/// 1 − Δ/2 λ.
+template <class X>
+std::complex<double> below(double dt, const std::complex<X>& mode) noexcept {
+  return one_plus(product(-dt / 2, 1), std::complex<double>(mode));
+}
+
+/// G⁻¹, R ≤ dplr_most_rank, if it exists.
+template <class X>
+dplr_fault invert_low_rank(double dt, const view<const std::complex<X>, 1>& Lambda,
+                           const view<const std::complex<X>, 2>& P, small_matrix& G) noexcept {
+  using complex = std::complex<double>;
+  const index_t N = Lambda.extent(0), R = P.extent(0);
+  small_matrix terms{};
+  G = {};
+  for (index_t r = 0; r < R; ++r) element(G, r, r) = element(terms, r, r) = 1;
+  for (index_t n = 0; n < N; ++n) {
+    const complex e = below(dt, Lambda[n]), half = dt / 2 * complex(Lambda[n]);
+    if (!(std::abs(e) > 2 * std::numeric_limits<double>::epsilon() * (1 + std::abs(half)))) return dplr_fault::pole;
+    const complex d = 1.0 / e;
+    for (index_t r = 0; r < R; ++r) {
+      const complex left = std::conj(complex(P(r, n))) * d;
+      for (index_t s = 0; s < R; ++s) {
+        const complex right = dt * complex(P(s, n));
+        element(G, r, s) += left.real() * right.real() - left.imag() * right.imag();
+        element(terms, r, s) += std::abs(left) * std::abs(right);
+      }
+    }
+  }
+  return invert(G, terms, R, static_cast<double>(N + R)) ? dplr_fault::none : dplr_fault::singular;
+}
+
+/// The coefficients of one channel; of one that has a fault, none.
 template <class X>
 dplr_fault bilinear_dplr(double dt, const view<const std::complex<X>, 1>& Lambda,
                          const view<const std::complex<X>, 2>& P, const view<const std::complex<X>, 1>& B,
                          const dplr_step<std::complex<double>>& to) noexcept {
   using complex = std::complex<double>;
   const index_t N = Lambda.extent(0), R = P.extent(0);
-  small_matrix G{}, terms{};
-  const auto at = [](small_matrix& m, index_t r, index_t s) noexcept -> double& {
-    return m[static_cast<std::size_t>(r)][static_cast<std::size_t>(s)];
-  };
-  for (index_t r = 0; r < R; ++r) at(G, r, r) = at(terms, r, r) = 1;
+  small_matrix inverse;
+  const dplr_fault fault = invert_low_rank(dt, Lambda, P, inverse);
+  if (fault != dplr_fault::none) return fault;
   for (index_t n = 0; n < N; ++n) {
-    const complex half = dt / 2 * complex(Lambda[n]);
-    const complex below = one_plus(product(-dt / 2, 1), complex(Lambda[n]));
-    if (!(std::abs(below) > 2 * std::numeric_limits<double>::epsilon() * (1 + std::abs(half)))) return dplr_fault::pole;
-    const complex d = 1.0 / below;
-    for (index_t r = 0; r < R; ++r) {
-      const complex left = std::conj(complex(P(r, n))) * d;
-      for (index_t s = 0; s < R; ++s) {
-        const complex right = dt * complex(P(s, n));
-        at(G, r, s) += left.real() * right.real() - left.imag() * right.imag();
-        at(terms, r, s) += std::abs(left) * std::abs(right);
-      }
-      if (to.A.present()) {
-        to.Q(r, n) = left;
-        to.U(r, n) = d;
-      }
-    }
-    if (!to.A.present()) continue;
+    const complex d = 1.0 / below(dt, Lambda[n]);
     to.A[n] = one_plus(product(dt / 2, 1), complex(Lambda[n])) * d;
     to.B[n] = dt * d * complex(B[n]);
-  }
-  if (!invert(G, terms, R, static_cast<double>(N + R))) return dplr_fault::singular;
-  if (!to.A.present()) return dplr_fault::none;
-  for (index_t n = 0; n < N; ++n) {
-    const complex scale = R > 0 ? dt * to.U(0, n) : 0;
     for (index_t r = 0; r < R; ++r) {
       complex sum = 0;
-      for (index_t s = 0; s < R; ++s) sum += complex(P(s, n)) * at(G, s, r);
-      to.U(r, n) = scale * sum;
+      for (index_t s = 0; s < R; ++s) sum += complex(P(s, n)) * element(inverse, s, r);
+      to.U(r, n) = dt * d * sum;
+      to.Q(r, n) = std::conj(complex(P(r, n))) * d;
     }
   }
   for (index_t r = 0; r < R; ++r) {
     const double read = pair_product(to.Q[r], B) * dt / 2;
     for (index_t n = 0; n < N; ++n) to.B[n] -= read * to.U(r, n);
   }
-  return dplr_fault::none;
+  return fault;
+}
+
+/// Re Σ x̄_n y_n
+template <class X, class Y>
+double inner(const view<X, 1>& x, const view<Y, 1>& y) noexcept {
+  double sum = 0;
+  for (index_t n = 0; n < x.extent(0); ++n) sum += (std::conj(x[n]) * y[n]).real();
+  return sum;
+}
+
+/// From the gradients of a, U, Q and B̅, ∂/∂Re + i ∂/∂Im each, to those of Λ, P and B in d.A, d.U and d.B; gives that of
+/// Δ. `step` is what bilinear_dplr made; `of` is changed.
+template <class X>
+double bilinear_dplr_adjoint(double dt, const view<const std::complex<X>, 1>& Lambda,
+                             const view<const std::complex<X>, 2>& P, const view<const std::complex<X>, 1>& B,
+                             const dplr_step<std::complex<double>>& step, const dplr_step<std::complex<double>>& of,
+                             const dplr_step<std::complex<double>>& d) noexcept {
+  using complex = std::complex<double>;
+  const index_t N = Lambda.extent(0), R = P.extent(0);
+  small_matrix inverse, d_inverse{}, half_way{}, d_G{};
+  if (invert_low_rank(dt, Lambda, P, inverse) != dplr_fault::none) return 0;
+  double d_dt = 0;
+  // B̅ = Δ d B − Δ/2 Σ_r U_r t_r, t_r = ⟨Q̄_r, B⟩
+  for (index_t n = 0; n < N; ++n) d.B[n] = 0;
+  for (index_t r = 0; r < R; ++r) {
+    const double t = pair_product(step.Q[r], B), along = inner(step.U[r], of.B), d_t = -dt / 2 * along;
+    d_dt -= t * along / 2;
+    for (index_t n = 0; n < N; ++n) {
+      of.U(r, n) -= dt / 2 * t * of.B[n];
+      of.Q(r, n) += 2 * d_t * std::conj(complex(B[n]));
+      d.B[n] += 2 * d_t * std::conj(step.Q(r, n));
+    }
+  }
+  // U_r = Δ d V_r, V_r = Σ_s P_s (G⁻¹)_sr
+  for (index_t n = 0; n < N; ++n) {
+    const complex slope = dt * std::conj(1.0 / below(dt, Lambda[n]));
+    for (index_t r = 0; r < R; ++r)
+      for (index_t s = 0; s < R; ++s)
+        element(d_inverse, s, r) += (std::conj(complex(P(s, n))) * slope * of.U(r, n)).real();
+  }
+  // The gradient of G is −G⁻ᵀ ∂(G⁻¹) G⁻ᵀ.
+  for (index_t r = 0; r < R; ++r)
+    for (index_t s = 0; s < R; ++s)
+      for (index_t k = 0; k < R; ++k) element(half_way, r, s) -= element(inverse, k, r) * element(d_inverse, k, s);
+  for (index_t r = 0; r < R; ++r)
+    for (index_t s = 0; s < R; ++s)
+      for (index_t k = 0; k < R; ++k) element(d_G, r, s) += element(half_way, r, k) * element(inverse, s, k);
+
+  for (index_t n = 0; n < N; ++n) {
+    const complex one = 1.0 / below(dt, Lambda[n]), b(B[n]), d_b = of.B[n];  // d of the formula
+    complex d_one = dt * std::conj(b) * d_b + 2.0 * of.A[n];
+    d_dt += (std::conj(d_b) * one * b).real();
+    d.B[n] += dt * std::conj(one) * d_b;
+    for (index_t r = 0; r < R; ++r) {
+      const complex p(P(r, n)), d_u = of.U(r, n), d_q = of.Q(r, n);
+      complex v = 0, d_p = one * std::conj(d_q);  // Q_r = d P̄_r
+      d_one += p * d_q;
+      for (index_t s = 0; s < R; ++s) {
+        const complex other(P(s, n));
+        v += other * element(inverse, s, r);
+        d_p += dt * std::conj(one) * of.U(s, n) * element(inverse, r, s);
+        // G_rs = δ_rs + Δ Re Σ P̄_r d P_s, by both of its factors
+        d_p += dt * (element(d_G, r, s) * one + element(d_G, s, r) * std::conj(one)) * other;
+        d_one += dt * element(d_G, r, s) * p * std::conj(other);
+        d_dt += element(d_G, r, s) * (std::conj(p) * one * other).real();
+      }
+      d_one += dt * std::conj(v) * d_u;
+      d_dt += (std::conj(d_u) * one * v).real();
+      d.U(r, n) = d_p;
+    }
+    // d = 1/(1 − Δ/2 Λ)
+    const complex square = one * one;
+    d.A[n] = dt / 2 * std::conj(square) * d_one;
+    d_dt += (std::conj(d_one) * complex(Lambda[n]) * square).real() / 2;
+  }
+  return d_dt;
 }
 
 /// Says what is wrong with the coefficients of a channel, if anything.
 template <class X>
 void check_dplr(core::checker& ask, double dt, const view<const std::complex<X>, 1>& Lambda,
-                const view<const std::complex<X>, 2>& P, const view<const std::complex<X>, 1>& B,
-                index_t channel) noexcept {
+                const view<const std::complex<X>, 2>& P, index_t channel) noexcept {
   if (!ask) return;
   if (!(dt > 0 && std::isfinite(dt))) {
     ask.refuse("dt", status_code::value) << "of channel " << channel << " must be positive and finite";
     return;
   }
-  const dplr_fault fault = bilinear_dplr(dt, Lambda, P, B, {});
+  small_matrix inverse;
+  const dplr_fault fault = invert_low_rank(dt, Lambda, P, inverse);
   if (fault == dplr_fault::pole) {
     ask.refuse("Lambda", status_code::value)
         << "of channel " << channel
@@ -190,7 +279,7 @@ void discretise_dplr(double dt, const view<const std::complex<X>, 1>& Lambda, co
       if (field != other) ask.apart(field, x, other, y);
     });
   });
-  maps::detail::check_dplr(ask, dt, Lambda, P, B, 0);
+  maps::detail::check_dplr(ask, dt, Lambda, P, 0);
   require(ask.result());
   maps::detail::bilinear_dplr(dt, Lambda, P, B, to);
 }

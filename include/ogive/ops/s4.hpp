@@ -36,10 +36,21 @@ struct s4 {
   integers lengths{};         ///< per sequence; tokens from there on neither decay nor write, and read the state
   integers offsets{};         ///< packed sequences, a state each
 
+  /// Complex ones are ∂/∂Re + i ∂/∂Im. An absent D is one of zeros.
+  struct gradient {
+    view<T, 3> u{};
+    view<number, 2> Lambda{};
+    view<number, 3> P{};
+    view<number, 2> B{}, C{};
+    view<accum, 1> dt{}, D{};
+    view<number, 3> Q{};
+  };
+
   static constexpr const char* name = "s4";
   template <class S>
   using state_of = diagonal_state<S>;
   using default_state = diagonal_state<number>;
+  using default_state_gradient = diagonal_state_gradient<number>;
 
   index_t channels() const noexcept { return Lambda.extent(0); }
   index_t states() const noexcept { return Lambda.extent(1); }
@@ -60,6 +71,44 @@ struct s4 {
     }
   }
 
+  template <class F>
+  void for_gradients(const gradient& d, const F& f) const noexcept {
+    f("d.u", d.u, u);
+    f("d.Lambda", d.Lambda, Lambda);
+    f("d.P", d.P, P);
+    f("d.B", d.B, B);
+    f("d.C", d.C, C);
+    f("d.dt", d.dt, dt);
+    f("d.D", d.D, view<const accum, 1>(nullptr, {channels()}));
+    f("d.Q", d.Q, Q);
+  }
+
+  template <class Put>
+  void adjoint_coefficients(index_t c, const dplr_step<std::complex<double>>& step,
+                            const dplr_step<std::complex<double>>& of, const dplr_step<std::complex<double>>& room,
+                            const gradient& d, const Put& put) const noexcept {
+    const auto store = [&](const dplr_step<std::complex<double>>& from) noexcept {
+      for (index_t n = 0; n < states(); ++n) {
+        if (d.Lambda.present()) put(d.Lambda(c, n), from.A[n]);
+        if (d.B.present()) put(d.B(c, n), from.B[n]);
+        for (index_t r = 0; r < rank(); ++r) {
+          if (d.P.present()) put(d.P(c, r, n), from.U(r, n));
+          if (d.Q.present()) put(d.Q(c, r, n), from.Q(r, n));
+        }
+      }
+    };
+    if (Q.present()) {
+      store(of);
+      if (d.dt.present()) put(d.dt[c], 0.0);
+      return;
+    }
+    coefficients(c, step);
+    const double d_dt =
+        maps::detail::bilinear_dplr_adjoint(static_cast<double>(dt[c]), Lambda[c], P[c], B[c], step, of, room);
+    store(room);
+    if (d.dt.present()) put(d.dt[c], d_dt);
+  }
+
   void check_system(core::checker& ask) const noexcept {
     const index_t d = channels(), n = states();
     ask.given("Lambda", Lambda).given("P", P).given("B", B).given("C", C);
@@ -70,7 +119,7 @@ struct s4 {
     ask.extents("Q", Q, P.extents(), "[D, R, N] as P");
     maps::detail::check_rank(ask, rank());
     for (index_t i = 0; ask && !Q.present() && i < d; ++i) {
-      maps::detail::check_dplr(ask, static_cast<double>(dt[i]), Lambda[i], P[i], B[i], i);
+      maps::detail::check_dplr(ask, static_cast<double>(dt[i]), Lambda[i], P[i], i);
     }
   }
   template <class F>

@@ -53,10 +53,13 @@ struct sampler<s4<T>> {
   using number = typename op::number;
   static constexpr std::tuple tokens{&op::u};
   static constexpr std::tuple parameters{&op::Lambda, &op::P, &op::B, &op::C, &op::dt, &op::D, &op::Q};
+  using slope = typename op::gradient;
+  static constexpr std::tuple gradients{&slope::u, &slope::Lambda, &slope::P, &slope::B,
+                                        &slope::C, &slope::dt,     &slope::D, &slope::Q};
 
   /// P so small that the moduli of A̅ hardly grow.
   static op draw(rng& random, memory& room, index_t batch, index_t length) {
-    const index_t D = odd_extent(random, 20), N = odd_extent(random, 17), R = random.integer(0, 3);
+    const index_t D = odd_extent(random, 20), N = odd_extent(random, 9), R = random.integer(0, 3);
     const double small = 1 / std::sqrt(static_cast<double>(N));
     op x;
     x.u = draw_uniform<T>(random, room, shape<3>{batch, length, D});
