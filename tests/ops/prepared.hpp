@@ -69,8 +69,9 @@ class prepared_trial {
         filter_.reset();
         rate < 1 ? filter_.set_steps(other.dt) : filter_.set_rate(rate);
         stream_equals(other);
-        filter_.forward(other.u, y_);
-        prepare(other, {.sequences = batch(), .length = length()}).forward(other.u, expected_);
+        const options how{.form = detail::has_kernel<Op> ? form::convolution : form::recurrent};
+        filter_.forward(other.u, y_, how);
+        prepare(other, {.sequences = batch(), .length = length()}).forward(other.u, expected_, how);
         CHECK(testing::difference(y_, expected_).empty());
       }
       if (!steps()) return;
