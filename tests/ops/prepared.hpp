@@ -169,7 +169,7 @@ class prepared_trial {
 
 template <class Op>
 void check_prepared(std::uint64_t seed) {
-  for (std::uint64_t s = seed; s < seed + 8; ++s) {
+  for (std::uint64_t s = seed; s < seed + 24; ++s) {
     INFO("seed " << s);
     prepared_trial<Op> of(s, s % 4 == 0 ? 600 : 90);
     of.streams();
