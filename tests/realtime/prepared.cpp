@@ -30,8 +30,7 @@ class player {
     for (const index_t count : {1, 3, 64, 200}) {
       watch("step, interleaved", [&] { filter_.step(tokens(u_, count), tokens(y_, count)); });
       watch("step, planar", [&] { filter_.step(planes(u_, count), planes(y_, count)); });
-      watch("step, checked before",
-            [&] { filter_.step(prechecked, tokens(u_, count), tokens(y_, count)); });
+      watch("step, checked before", [&] { filter_.step(prechecked, tokens(u_, count), tokens(y_, count)); });
     }
     for (const form way : {form::recurrent, form::convolution, form::automatic}) {
       watch("forward", [&] { filter_.forward(u_, y_, {.form = way}); });
