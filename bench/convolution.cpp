@@ -2,11 +2,11 @@
 // first: for each channel two transforms of the padded input and kernel, a product, a transform back, with Eigen's FFT.
 // That one is kissfft unless the program is compiled with EIGEN_FFTW_DEFAULT and linked to FFTW.
 //
-// AVX-512, one thread, B = 1, Lk = L = 16384: `over_eigen` is 9 in float, 7 in double with kissfft, and 5 to 7 in float
-// with FFTW. Of the time of a channel three transforms of 2¹⁵ numbers are half, the way from and to [L, D] memory a
-// quarter. Direct sums reach 0.6 of the peak of multiply-adds from some hundred taps on. `direct_over_transforms`
-// crosses 1 at some 60 taps in float and 90 in double, whatever the length, and `forward` changes over there; for
-// gradients at some 30.
+// AVX-512, one thread, B = 1, Lk = L = 16384: `over_eigen` is 8 to 13 in float and 7 to 9 in double with kissfft, 5 to
+// 8 and 4 with FFTW; the more channels, the more, since the plain loop walks through memory with a step. Of the time of
+// a channel three transforms of 2¹⁵ numbers are half. Direct sums reach 0.6 of the peak of multiply-adds from some
+// hundred taps on. `direct_over_transforms` crosses 1 at some 60 taps in float and 90 in double, whatever the length,
+// and `forward` changes over there; for gradients at some 25.
 #include <ogive/ops/causal_convolution.hpp>
 #include <ogive/testing/rng.hpp>
 

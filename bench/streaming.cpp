@@ -1,16 +1,16 @@
 // Sound through S4D, a sample at a time: 512 channels with N modes each on one core. A sample at 48 kHz is 20.8 µs;
-// `margin` is how often the median step fits there. Of a million steps, each timed alone (fewer in a quick look), p99.99
-// and the longest are given, on the wall, where what else the machine does is in them, and in processor time, with two
-// looks at its clock. `silent` is a step whose state has decayed to
-// nothing against one of a state in motion, `unflushed` the same where subnormal numbers are not flushed.
+// `margin` is how often the median step fits there. Of a million steps, each timed alone (fewer in a quick look),
+// p99.99 and the longest are given, on the wall, where what else the machine does is in them, and in processor time,
+// with two looks at its clock. `silent` is a step whose state has decayed to nothing against one of a state in motion,
+// `unflushed` the same where subnormal numbers are not flushed.
 #include <ogive/ops/prepared.hpp>
 #include <ogive/ops/s4d.hpp>
 #include <ogive/testing/rng.hpp>
 
 #include <benchmark/benchmark.h>
-#include <bench/clock.hpp>
 
 #include <algorithm>
+#include <bench/clock.hpp>
 #include <complex>
 #include <vector>
 

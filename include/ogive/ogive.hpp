@@ -31,6 +31,7 @@
 #include <ogive/ops/lru.hpp>
 #include <ogive/ops/lti.hpp>
 #include <ogive/ops/noncausal_linear_attention.hpp>
+#include <ogive/ops/prepared.hpp>
 #include <ogive/ops/retention.hpp>
 #include <ogive/ops/rwkv4.hpp>
 #include <ogive/ops/rwkv5.hpp>

@@ -2,6 +2,7 @@
 #include <ogive/maps/discretisation_dense.hpp>
 #include <ogive/ops/lti.hpp>
 #include <ogive/ops/prepared.hpp>
+#include <ogive/ops/s4d.hpp>
 #include <ogive/ops/s5.hpp>
 
 #include "tests/within.hpp"
@@ -35,4 +36,19 @@ TEST_CASE("the numbers of the page on state-space systems are what its code give
     CHECK_THAT(K_dense[l], WithinDecimals(rotating[l], 4));
     CHECK_THAT(K_mode[l], WithinRoundings<double>(K_dense[l], 64));
   }
+
+  CHECK_THAT(sound[3], WithinDecimals(2.1855, 4));
+  for (int t = 0; t < 4; ++t) {
+    double sum = 0;
+    for (int l = 0; l <= t; ++l) sum += K_mode[l] * x[t - l];
+    CHECK_THAT(sound[t], WithinRoundings<double>(sum, 64));
+    CHECK_THAT(whole[t], WithinRoundings<double>(sum, 64));
+  }
+  const double half = dt / 2;
+  s4d<double> faster = resonance;
+  faster.u = {x, {1, 4, 1}};
+  faster.dt = {&half, {1}};
+  double expected[4];
+  recurrent(faster, {}, view<double, 3>(expected, {1, 4, 1}));
+  for (int t = 0; t < 4; ++t) CHECK(doubled[t] == expected[t]);
 }

@@ -65,9 +65,9 @@ TEST_CASE("malformed and unsupported files are refused") {
   CHECK(word_of(of(1, 1, 24, file(6, 0))) == "unsupported");
   CHECK(word_of(of(6, 1, 8, samples)) == "unsupported");
   CHECK(word_of(of(1, 0, 16, samples)) == "malformed");
-  CHECK(word_of(of(1, 2, 16, file(6, 0))) == "malformed");               // half a frame
-  CHECK(word_of(of(3, 1, 32, {0, 0, 0xC0, 0x7F})) == "malformed");       // a NaN
-  CHECK(word_of(of(0xFFFE, 1, 16, samples)) == "malformed");             // extensible, with no extension
+  CHECK(word_of(of(1, 2, 16, file(6, 0))) == "malformed");          // half a frame
+  CHECK(word_of(of(3, 1, 32, {0, 0, 0xC0, 0x7F})) == "malformed");  // a NaN
+  CHECK(word_of(of(0xFFFE, 1, 16, samples)) == "malformed");        // extensible, with no extension
   file f = of(1, 1, 16, samples);
   f[32] = 3;
   CHECK(word_of(f) == "malformed");  // frames of three bytes

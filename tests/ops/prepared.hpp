@@ -29,10 +29,15 @@ class prepared_trial {
  public:
   explicit prepared_trial(std::uint64_t seed, index_t most) : x_(seed, most), y_(take()), expected_(take()) {}
 
-  /// A stream in blocks, of any strides, has the bits of `recurrent`; after reset once more.
+  /// A stream in blocks, of any strides, has the bits of `recurrent`; after reset once more, and with other workers.
   void streams() {
     stream_equals(x_.op);
     filter_.reset();
+    stream_equals(x_.op);
+    static constexpr auto pool = [](int n, const worker_body& body) {
+      for (int w = n; w-- > 0;) body(w);
+    };
+    filter_ = prepare(x_.op, {.sequences = batch(), .length = length()}, context::fork_join(pool, 3));
     stream_equals(x_.op);
   }
 
@@ -40,14 +45,14 @@ class prepared_trial {
   void forwards() {
     const testing::definition<Op> defined(x_.op, {});
     recurrent(x_.op, {}, expected_);
-    filter_.step(x_.op.u, y_);
+    filter_.step(x_.op.u, {});
     filter_.forward(x_.op.u, y_, {.form = form::recurrent});
     CHECK(testing::difference(y_, expected_).empty());
     for (const form way : {form::automatic, form::convolution}) {
       if (way == form::convolution && !detail::has_kernel<Op>) continue;
       filter_.forward(x_.op.u, y_, {.form = way});
-      CHECK(testing::excess(y_, defined.o, defined.o_size,
-                            defined.relative + testing::unit_roundoff<T>()) == std::string());
+      CHECK(testing::excess(y_, defined.o, defined.o_size, defined.relative + testing::unit_roundoff<T>()) ==
+            std::string());
     }
   }
 
@@ -64,8 +69,9 @@ class prepared_trial {
         filter_.reset();
         rate < 1 ? filter_.set_steps(other.dt) : filter_.set_rate(rate);
         stream_equals(other);
-        filter_.forward(other.u, y_);
-        prepare(other, {.sequences = batch(), .length = length()}).forward(other.u, expected_);
+        const options how{.form = detail::has_kernel<Op> ? form::convolution : form::recurrent};
+        filter_.forward(other.u, y_, how);
+        prepare(other, {.sequences = batch(), .length = length()}).forward(other.u, expected_, how);
         CHECK(testing::difference(y_, expected_).empty());
       }
       if (!steps()) return;
@@ -123,9 +129,7 @@ class prepared_trial {
   }
 
  private:
-  output take() {
-    return x_.room.template take<T>(testing::sampler<Op>::output(x_.op));
-  }
+  output take() { return x_.room.template take<T>(testing::sampler<Op>::output(x_.op)); }
   index_t batch() const { return x_.op.u.extent(0); }
   index_t length() const { return x_.op.u.extent(1); }
   bool steps() const {
@@ -165,7 +169,7 @@ class prepared_trial {
 
 template <class Op>
 void check_prepared(std::uint64_t seed) {
-  for (std::uint64_t s = seed; s < seed + 8; ++s) {
+  for (std::uint64_t s = seed; s < seed + 24; ++s) {
     INFO("seed " << s);
     prepared_trial<Op> of(s, s % 4 == 0 ? 600 : 90);
     of.streams();

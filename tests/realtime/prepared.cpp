@@ -1,62 +1,89 @@
-// What is prepared does not allocate any more, nor do verbs in a context that has room.
-#include <ogive/ops/lti.hpp>
+// The real-time promise of prepared operators: after `prepare` nothing allocates, locks, looks at a clock or makes a
+// system call, from the first call on.
 #include <ogive/ops/prepared.hpp>
-#include <ogive/ops/s5.hpp>
+#include <ogive/ops/s4.hpp>
+#include <ogive/ops/s4d.hpp>
+#include <ogive/testing/rng.hpp>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
+#include "tests/realtime/watch.hpp"
 
-#include "../catch.hpp"
+#if defined(HOOKED)
 
 namespace {
 
-std::atomic<int> allocations{0};
+using namespace ogive;
+using number = std::complex<float>;
 
-void* counted(std::size_t bytes, std::size_t alignment) {
-  allocations.fetch_add(1);
-  void* memory = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
+constexpr index_t B = 2, D = 19, N = 5, L = 300;
+
+/// Stereo sound in blocks, planar or interleaved, through a filter that was prepared for L tokens.
+template <class Op>
+class player {
+ public:
+  explicit player(Op op) : filter_(prepare(op, {.sequences = B, .length = L})) {
+    testing::rng random(1);
+    testing::fill_uniform(random, u_.all());
+  }
+
+  template <class Watch>
+  void play(const Watch& watch) {
+    for (const index_t count : {1, 3, 64, 200}) {
+      watch("step, interleaved", [&] { filter_.step(tokens(u_, count), tokens(y_, count)); });
+      watch("step, planar", [&] { filter_.step(planes(u_, count), planes(y_, count)); });
+      watch("step, checked before", [&] { filter_.step(prechecked, tokens(u_, count), tokens(y_, count)); });
+    }
+    for (const form way : {form::recurrent, form::convolution, form::automatic}) {
+      watch("forward", [&] { filter_.forward(u_, y_, {.form = way}); });
+    }
+    watch("forward, planar", [&] { filter_.forward(planes(u_, L), planes(y_, L)); });
+    watch("reset", [&] { filter_.reset(); });
+    watch("set_rate", [&] { filter_.set_rate(0.5); });
+  }
+
+ private:
+  static view<float, 3> tokens(tensor<float, 3>& x, index_t count) { return x.all().slice(1, 0, count); }
+  static view<float, 3> planes(tensor<float, 3>& x, index_t count) {
+    return view<float, 3>(x.data(), {B, count, D}, {L * D, 1, L});
+  }
+
+  tensor<float, 3> u_{{B, L, D}}, y_{{B, L, D}};
+  prepared<Op> filter_;
+};
+
+template <class Watch>
+void every_call(const Watch& watch) {
+  const tensor<number, 2> rates({D, N}, number(-1, 3)), ones({D, N}, number(1));
+  const tensor<number, 3> P({D, 1, N}, number(0.5F, 0.25F));
+  const tensor<float, 1> dt({D}, 0.01F), skip({D}, 0.5F);
+  player<s4d<float>>({.A = rates, .B = ones, .C = ones, .dt = dt, .D = skip}).play(watch);
+  player<s4<float>>({.Lambda = rates, .P = P, .B = ones, .C = ones, .dt = dt, .D = skip}).play(watch);
 }
 
 }  // namespace
 
-void* operator new(std::size_t bytes) { return counted(bytes, alignof(std::max_align_t)); }
-void* operator new(std::size_t bytes, std::align_val_t alignment) {
-  return counted(bytes, static_cast<std::size_t>(alignment));
+TEST_CASE("after prepare no call allocates, locks or looks at a clock", "[realtime]") {
+  every_call([](const char* name, const auto& call) {
+    INFO(name);
+    const int count = tests::count_calls(call);
+    INFO("last: " << tests::last_call.load());
+    CHECK(count == 0);
+  });
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
 
-TEST_CASE("systems with a shared state allocate when they are prepared, and never again", "[realtime]") {
-  using namespace ogive;
-  constexpr index_t B = 2, L = 50, M = 5, N = 19;
-  tensor<float, 3> u({B, L, M}, 0.5F), y({B, L, M});
-  tensor<float, 2> A({N, N}, 0.01F), in({N, M}, 1.0F), out({M, N}, 1.0F), h({B, N});
-  tensor<std::complex<float>, 1> poles({N}, {-1, 2});
-  tensor<std::complex<float>, 2> in_modes({N, M}, 1), out_modes({M, N}, 1), h_modes({B, N});
-  const float dt = 0.1F;
-  const lti<float> dense{.u = u, .A_bar = A, .B_bar = in, .C = out};
-  const s5<float> modes{.u = u, .A = poles, .B = in_modes, .C = out_modes, .dt = {&dt, {N}, {0}}};
-  auto ready = prepare(dense, {.sequences = B});
-  auto filter = prepare(modes, {.sequences = B});
-  context ctx;
-  ctx.reserve(std::max(scratch_bytes(dense), scratch_bytes(modes)));
+TEST_CASE("after prepare no call calls the system", "[realtime]") {
+  every_call([](const char* name, const auto& call) {
+    INFO(name);
+    CHECK(tests::stays_in_user_space(call));
+  });
+}
 
-  const view<const float, 3> all = u;
-  const view<float, 3> to = y;
-  allocations = 0;
-  ready.step(all, to);
-  filter.step(all.slice(1, 0, 1), to.slice(1, 0, 1));
-  filter.set_rate(2);
-  filter.forward(all, to);
-  filter.reset();
-  recurrent(dense, h.all(), to, {}, ctx);
-  step(modes, h_modes.all(), to, {}, ctx);
-  CHECK(allocations.load() == 0);
-  const tensor<float, 1> seen({1});
-  CHECK(allocations.load() > 0);
+#endif
+
+TEST_CASE("prepared steps are noexcept", "[realtime]") {
+  using filter = ogive::prepared<ogive::s4d<float>>;
+  using ogive::prechecked;
+  STATIC_REQUIRE(noexcept(std::declval<filter&>().step(prechecked, {}, {})));
+  STATIC_REQUIRE(noexcept(std::declval<filter&>().forward(prechecked, {}, {})));
+  STATIC_REQUIRE(noexcept(std::declval<const filter&>().check({}, {})));
+  STATIC_REQUIRE(noexcept(std::declval<filter&>().reset()));
 }

@@ -25,7 +25,7 @@ constexpr const char* to_string(form f) noexcept {
 struct options {
   ogive::form form = form::automatic;
   index_t chunk = 0;        ///< tokens per chunk, 0 = automatic; clamped to [1, 256]
-  index_t time_split = 0;   ///< diagonal engine: tokens per segment of a scan over time, at least 32; 0 = automatic
+  index_t time_split = 0;   ///< tokens per segment of a scan over time, at least 32; 0 = automatic
   bool accumulate = false;  ///< backward adds to the gradients instead of overwriting them
 };
 

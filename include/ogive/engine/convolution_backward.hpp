@@ -35,7 +35,7 @@ struct convolution_gradients {
 template <class Acc, class T, class S>
 convolution_cut convolution_backward_cut_of(const convolution_problem<T, S>& p, form way) noexcept {
   convolution_cut cut = convolution_cut_of<Acc>(p, way, 0, {.each = 3, .once = 2, .direct = 3.4});
-  constexpr index_t most = 1 << 18;  // numbers in a panel
+  constexpr index_t most = 1 << 19;  // numbers in a panel
   cut.group = std::clamp<index_t>(most / cut.row(), 1, cut.group);
   cut.share = std::max<index_t>(p.sequences(), 1);
   cut.keeps = true;
@@ -168,8 +168,10 @@ OGIVE_NOINLINE void convolve_group_backward(const convolution_problem<T, S>& p, 
         }
         for (index_t i = 0; i < past; i += W) simd::store(carry + i, simd::load(v + i));
       }
-      if (d.u.present()) {
-        drain_tile(m.cotangents + past, m.of_cotangents, cotangents.tokens(d.u, at, t, count), d.accumulate);
+      if (d.u.present() && d.accumulate) {
+        drain_tile(m.cotangents + past, m.of_cotangents, cotangents.tokens(d.u, at, t, count), true);
+      } else if (d.u.present()) {
+        cotangents.store(at, t, count, past, d.u);
       }
     }
     if (d.u.present() && !d.accumulate) cotangents.clear_padding(at, d.u);

@@ -1,7 +1,7 @@
 // L5: the matrix engine: every operator whose state is S ∈ R^{K×V}, in every form, behind the same verbs.
 //
 // A task is one sequence and a block of its heads; heads that share q and k share their scores. Tasks are cut by shape
-// alone: the bits do not depend on how many threads run them.
+// alone: the bits do not depend on how many threads run them. Long sequences of one or two heads are cut in time, too.
 #pragma once
 
 #include <ogive/core/context.hpp>
@@ -72,6 +72,15 @@ struct matrix_binding {
     return all;
   }
 };
+
+/// Whether a call keeps states on the way, or is to be like one that does.
+template <class State>
+bool keeps_states(const State& st) noexcept {
+  if constexpr (with_kept<State>) {
+    return st.interval > 0 || st.snapshots.present() || st.boundaries.present();
+  }
+  return false;
+}
 
 /// Whether a call is to be cut up like one that goes on from a state: it does, or another one may from its boundaries.
 template <class State>
@@ -339,10 +348,23 @@ matrix_problem<Acc> describe(const matrix_binding<Op>& bound, const State& st, f
   return p;
 }
 
+/// Tokens of a segment of time, 0 for no segments: writes that only add, in chunks, no state kept on the way. Left to
+/// itself, `forward` has them where all heads are a task or two. How many sequences there are, and how long they are,
+/// has no say.
+inline index_t segment_of(const options& how, const matrix_policies& policies, const matrix_extents& n,
+                          bool forwards) noexcept {
+  constexpr index_t usual = 4096, least = 32;
+  if (policies.writes != write::additive) return 0;
+  const bool chosen = forwards && how.form == form::automatic && how.chunk == 0 && n.heads <= 2;
+  const index_t wished = how.time_split > 0 ? std::max(how.time_split, least) : chosen ? usual : 0;
+  return (n.length - 1) / 2 < wished ? 0 : wished;
+}
+
 template <class Acc>
 std::size_t scratch_of(const matrix_problem<Acc>& p) noexcept {
   arena counted;
   matrix_scratch<Acc>::carve(p, counted);
+  matrix_carries<Acc>::carve(p, counted);
   return counted.used();
 }
 
@@ -363,10 +385,13 @@ void run_tasks_of(const matrix_problem<Acc>* problems, index_t count, context& c
   const std::size_t bytes = scratch_of(problems[0]);
   ctx.reserve(static_cast<std::size_t>(ctx.workers()) * bytes);
   const index_t tasks = problems[0].sequences * problems[0].plan.blocks * count;
-  run_tasks(ctx, tasks, bytes, [&](index_t task, arena memory) noexcept {
-    matrix_task<Acc, simd::default_arch, Op::decays, Op::writes, Op::reads>::run(problems[task % count], task / count,
-                                                                                 memory);
-  });
+  using engine = matrix_task<Acc, simd::default_arch, Op::decays, Op::writes, Op::reads>;
+  run_over_time(
+      ctx, tasks, bytes, [&](index_t task) noexcept { return engine::segments(problems[task % count], task / count); },
+      [&](index_t task, arena memory) noexcept { engine::run(problems[task % count], task / count, memory); },
+      [&](index_t task, scan_part what, const time_shares& shares, index_t i, arena memory) noexcept {
+        engine::run_part(problems[task % count], task / count, what, shares, i, memory, ctx.scratch(0, bytes));
+      });
 }
 
 /// Pieces of V that tasks of their own work on: one state alone would be one task. Each piece takes the scores anew, so
@@ -385,7 +410,7 @@ index_t value_pieces(const Op& op, const State& st) noexcept {
 /// The tasks of a call that is cut into pieces of V.
 template <class Acc, class Op, class State, class Output>
 void run_pieces(index_t pieces, const Op& op, const State& st, const Output& o, form how, bool in_place,
-                options chosen, context& ctx) {
+                options chosen, index_t segment, context& ctx) {
   constexpr int most = 4;
   struct piece {
     Op op;
@@ -411,6 +436,7 @@ void run_pieces(index_t pieces, const Op& op, const State& st, const Output& o, 
     piece& part = parts[count];
     part.bound = {&part.op, &part.o};
     problems[count] = describe<Acc>(part.bound, part.st, how, in_place, chosen);
+    problems[count].segment = segment;
   }
   run_tasks_of<Op>(problems, count, ctx);
 }
@@ -447,12 +473,15 @@ void run_matrix(const Op& op, const State& st, const view<typename Op::scalar, 4
       }
     }
   }
+  const bool cut = shape_of_run == form::chunked && !keeps_states(st);
+  const index_t segment = cut ? segment_of(how, policies_of<Op>, op.extents(), Verb == verb::forward) : 0;
   if constexpr (requires { op.columns(0, 0); }) {
     if (const index_t pieces = ctx.workers() > 1 ? value_pieces(op, st) : 1; pieces > 1) {
-      return run_pieces<Acc>(pieces, op, st, *bound.o, shape_of_run, in_place, how, ctx);
+      return run_pieces<Acc>(pieces, op, st, *bound.o, shape_of_run, in_place, how, segment, ctx);
     }
   }
-  const matrix_problem<Acc> whole = describe<Acc>(bound, st, shape_of_run, in_place, how);
+  matrix_problem<Acc> whole = describe<Acc>(bound, st, shape_of_run, in_place, how);
+  whole.segment = segment;
   run_tasks_of<Op>(&whole, 1, ctx);
 }
 
@@ -606,6 +635,7 @@ struct matrix_engine {
       for (const form way : {form::recurrent, form::chunked}) {
         matrix_problem<Acc> p = describe<Acc>(bound, st, way, false, how);
         p.plan = matrix_plan::of<Acc>(p.n, longest);
+        p.segment = way == form::chunked ? segment_of(how, policies_of<Op>, p.n, true) : 0;
         all = std::max(all, scratch_of(p));
       }
       if constexpr (with_left_product<Op>) all = std::max(all, op.template left_bytes<Acc>());

@@ -74,6 +74,20 @@ struct asking_ahead {
   }
 };
 
+/// A finish that does the same to a second matrix of C's shape: what a segment of time leaves if nothing comes before it.
+template <class Acc, class Arch, class Finish>
+struct finishing_both {
+  Finish finish;
+  linalg::panel<Acc> alone;
+  static constexpr bool reads = Finish::reads;
+  template <class V>
+  OGIVE_INLINE V operator()(index_t i, index_t j, V sum, V c) const noexcept {
+    Acc* other = alone.row(i) + j;
+    simd::store(other, finish(i, j, sum, simd::load<Arch>(other)));
+    return finish(i, j, sum, c);
+  }
+};
+
 /// One head's chunk. Panels are dense rows; scores hold what they say on and below the diagonal. Under a decay per key
 /// channel the rows that read the state, the keys that write it and the scores come with their decays; under the other
 /// decays they are plain, and shared by the heads that share q and k.
@@ -95,6 +109,7 @@ struct chunk {
   Acc* state = nullptr;
   index_t state_stride = 0;
   bool fresh = false;  // the state is zero and holds nothing yet
+  Acc* alone = nullptr;  // a state that is written like the state, which then is not fresh
   lines_ahead ahead;   // of the next chunk
 
   const Acc* turned_k = nullptr;  // per key channel: [K, tokens]
@@ -234,8 +249,8 @@ OGIVE_NOINLINE void write_chunk(chunk<Acc>& c) noexcept {
     }
   }
   const auto to_state = [&](const Acc* keys, const Acc* turned, const linalg::panel<const Acc>& values,
-                            auto finish) noexcept {
-    const asking_ahead<decltype(finish)> draining{finish, &c.ahead};
+                            const auto& finish) noexcept {
+    const asking_ahead<std::remove_cvref_t<decltype(finish)>> draining{finish, &c.ahead};
     if constexpr (Decay == decay::per_key) {
       linalg::gemm_ab<Arch>(c.key_dim, c.value_dim, c.tokens, linalg::panel<const Acc>{turned, c.turned_stride}, values,
                             S, draining);
@@ -246,12 +261,23 @@ OGIVE_NOINLINE void write_chunk(chunk<Acc>& c) noexcept {
   };
   if (c.fresh) {
     to_state(c.k, c.turned_k, V, linalg::overwrite{});
-  } else if constexpr (Decay == decay::scalar) {
-    to_state(c.k, c.turned_k, V, linalg::decay<Acc>{c.decays.whole});
-  } else if constexpr (Decay == decay::per_key) {
-    to_state(c.k, c.turned_k, V, linalg::decay_rows<Acc>{c.whole});
   } else {
-    to_state(c.k, c.turned_k, V, linalg::add{});
+    const auto decayed = [&] {
+      if constexpr (Decay == decay::scalar) {
+        return linalg::decay<Acc>{c.decays.whole};
+      } else if constexpr (Decay == decay::per_key) {
+        return linalg::decay_rows<Acc>{c.whole};
+      } else {
+        return linalg::add{};
+      }
+    }();
+    if constexpr (Write == write::additive) {
+      if (c.alone != nullptr) {
+        const finishing_both<Acc, Arch, std::remove_const_t<decltype(decayed)>> both{decayed, {c.alone, c.state_stride}};
+        return to_state(c.k, c.turned_k, V, both);
+      }
+    }
+    to_state(c.k, c.turned_k, V, decayed);
   }
   if constexpr (Write == write::low_rank) {
     to_state(c.b, c.turned_b, linalg::panel<const Acc>{c.w, c.v_stride}, linalg::add{});

@@ -114,7 +114,13 @@ struct matrix_problem {
   bool outputs = true;
   form how = form::chunked;
   bool in_place = false;  // a step: sweep the caller's state where it lies
+  index_t segment = 0;    // tokens of a segment of time, 0 for no segments; additive writes in chunks, none kept
   matrix_plan plan{};
+
+  /// Numbers of the states of a task, and with them their rows z.
+  index_t states_size() const noexcept { return plan.block * n.key_dim * plan.state_rows; }
+  index_t carried_size() const noexcept { return states_size() + plan.block * plan.k_stride; }
+  index_t decays_size() const noexcept { return plan.block * plan.k_stride; }
 };
 
 /// A worker's panels.
@@ -133,6 +139,9 @@ struct matrix_scratch {
   Acc* denominators;  // of all query heads, interleaved
   Acc* states;
   Acc* z;
+  Acc* before;  // of a segment of time: the states before it with their z,
+  Acc* alone;   // what it leaves of states of zeros, likewise,
+  Acc* passed;  // and the product of its decays, [block, k_stride]
 
   channel_decays<Acc> channels;  // per key channel
   Acc* decayed_q;
@@ -174,8 +183,11 @@ struct matrix_scratch {
     s.decays.to_end = memory.take<Acc>(rows);
     s.denominator = memory.take<Acc>(plan.chunk);
     s.denominators = memory.take<Acc>(rows);
-    s.states = memory.take<Acc>(plan.block * p.n.key_dim * plan.state_rows);
-    s.z = memory.take<Acc>(plan.block * plan.k_stride);
+    s.states = memory.take<Acc>(p.carried_size());
+    s.z = s.states + p.states_size();
+    s.before = memory.take<Acc>(p.segment > 0 ? p.carried_size() : 0);
+    s.alone = memory.take<Acc>(p.segment > 0 ? p.carried_size() : 0);
+    s.passed = memory.take<Acc>(p.segment > 0 ? p.decays_size() : 0);
     if (per_key) {
       s.channels.a = memory.take<Acc>(keys);
       s.channels.from_start = memory.take<Acc>(plan.k_stride);

@@ -3,10 +3,28 @@
 #pragma once
 
 #include <ogive/engine/matrix_panels.hpp>
+#include <ogive/engine/time_segments.hpp>
 
 namespace ogive {
 inline namespace OGIVE_ABI {
 namespace detail {
+
+/// What the parts of a scan over time leave for each other; it lies in the first worker's scratch.
+template <class Acc>
+struct matrix_carries {
+  Acc* states;  // with their z, before the segments in the middle, then before the last ones
+  Acc* alone;   // [segments, likewise] of those in the middle, then the states before them
+  Acc* passed;  // [segments, block, k_stride]
+
+  static matrix_carries carve(const matrix_problem<Acc>& p, arena& memory) noexcept {
+    const index_t most = p.segment > 0 ? segments_of(p.n.length, p.segment) : 0;
+    matrix_carries all{};
+    all.states = memory.take<Acc>(most > 0 ? p.carried_size() : 0);
+    all.alone = memory.take<Acc>(most * p.carried_size());
+    all.passed = memory.take<Acc>(most * p.decays_size());
+    return all;
+  }
+};
 
 /// The engine: one task, in all forms. Instantiated per (accumulator, instruction set, policies), never per operator.
 template <class Acc, class Arch, decay Decay, write Write, read Read>
@@ -20,12 +38,30 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     matrix_task(p, matrix_scratch<Acc>::carve(p, memory), task).sequence();
   }
 
+  /// Segments of time of a task, and a part of its scan over them.
+  static index_t segments(const matrix_problem<Acc>& p, index_t task) noexcept {
+    return p.segment == 0 ? 1 : segments_of(matrix_task(p, {}, task).span_.length, p.segment);
+  }
+  OGIVE_NOINLINE static void run_part(const matrix_problem<Acc>& p, index_t task, scan_part what,
+                                      const time_shares& shares, index_t i, arena memory, arena first) noexcept {
+    matrix_task part(p, matrix_scratch<Acc>::carve(p, memory), task);
+    matrix_scratch<Acc>::carve(p, first);
+    const auto carries = matrix_carries<Acc>::carve(p, first);
+    switch (what) {
+      case scan_part::begin: return part.begin(shares, carries, i);
+      case scan_part::carry: return part.carry(shares, carries);
+      case scan_part::finish: return part.finish(shares, carries, i);
+    }
+  }
+
  private:
   matrix_task(const matrix_problem<Acc>& p, const matrix_scratch<Acc>& s, index_t task) noexcept : panels(p, s) {
     this->reading_ = p.outputs || (Decay == decay::per_key && Write == write::additive);
     sequence_ = task / plan_.blocks;
     first_ = std::min(task % plan_.blocks * plan_.block, p.n.heads);
     count_ = std::min(plan_.block, p.n.heads - first_);
+    span_ = this->span_of(sequence_);
+    kept_ = p.states.next == nullptr ? span_.length + 1 : 0;
   }
 
   /// The task's heads are taken group by group: member m belongs to group(m).
@@ -41,11 +77,32 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
   Acc* z(index_t member) const noexcept { return s_.z + member * plan_.k_stride; }
 
   void sequence() noexcept {
-    span_ = this->span_of(sequence_);
-    kept_ = p_.states.next == nullptr ? span_.length + 1 : 0;
     const bool direct = p_.in_place && span_.length > 0;
     if (!direct) load_states();
-    for (index_t t = 0; t < span_.length;) {
+    sweep_segments(0, segments_of(span_.length, p_.segment));
+    if (!direct) save_states();
+  }
+
+  /// Segments [first, last), one after the other. States cross a segment as S ← passed ⊙ S + alone, whoever sweeps it
+  /// and when, but for the first one, whose end is known as soon as this is, and the last one, which nothing follows.
+  void sweep_segments(index_t first, index_t last) noexcept {
+    for (index_t s = first; s < last; ++s) {
+      if (s == 0 || s + 1 == segments_of(span_.length, p_.segment)) {
+        sweep_segment(s, carried::state);
+        continue;
+      }
+      std::copy_n(s_.states, p_.carried_size(), s_.before);
+      std::fill_n(s_.alone, p_.carried_size(), Acc(0));
+      sweep_segment(s, carried::both);
+      cross(s_.passed, s_.alone, s_.before, s_.states);
+    }
+  }
+
+  void sweep_segment(index_t s, carried what) noexcept {
+    carried_ = what;
+    if (what != carried::state) std::fill_n(s_.passed, p_.decays_size(), Acc(1));
+    end_ = p_.segment > 0 ? std::min(span_.length, (s + 1) * p_.segment) : span_.length;
+    for (index_t t = s * p_.segment; t < end_;) {
       const tokens at = next_chunk(t);
       if (p_.how == form::chunked) {
         chunked(at);
@@ -54,12 +111,70 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
       }
       t += at.count;
     }
-    if (!direct) save_states();
   }
 
-  /// The chunk that starts at t. Chunks also end where a state is kept, and at the multiples of an interval.
+  /// to ← passed ⊙ from + alone, z included.
+  void cross(const Acc* passed, const Acc* alone, const Acc* from, Acc* to) const noexcept {
+    const index_t rows = count_ * p_.n.key_dim, z = p_.states_size();
+    const auto numbers = [&](const simd::batch<Acc, Arch>& a, index_t i) noexcept {
+      simd::store(to + i, simd::fma(a, simd::load<Arch>(from + i), simd::load<Arch>(alone + i)));
+    };
+    constexpr index_t W = simd::width<Acc, Arch>;
+    for (index_t r = 0; r < rows; ++r) {
+      const simd::batch<Acc, Arch> a(passed[r / p_.n.key_dim * plan_.k_stride + r % p_.n.key_dim]);
+      for (index_t j = 0; j < plan_.v_stride; j += W) numbers(a, r * plan_.state_rows + j);
+    }
+    for (index_t i = 0; i < count_ * plan_.k_stride; i += W) numbers(simd::load<Arch>(passed + i), z + i);
+  }
+
+  /// What the chunk's decays do to a segment's.
+  void pass(const chunk<Acc>& c, index_t m) noexcept {
+    constexpr index_t W = simd::width<Acc, Arch>;
+    Acc* passed = s_.passed + m * plan_.k_stride;
+    for (index_t i = 0; i < plan_.k_stride; i += W) {
+      simd::batch<Acc, Arch> a(c.decays.whole);
+      if constexpr (Decay == decay::per_key) a = simd::load<Arch>(c.whole + i);
+      simd::store(passed + i, simd::load<Arch>(passed + i) * a);
+    }
+  }
+
+  void begin(const time_shares& shares, const matrix_carries<Acc>& to, index_t i) noexcept {
+    if (i == 0) {
+      load_states();
+      sweep_segments(0, shares.first);
+      std::copy_n(s_.states, p_.carried_size(), to.states);
+      return;
+    }
+    std::fill_n(s_.states, p_.carried_size(), Acc(0));
+    this->reading_ = Decay == decay::per_key;
+    sweep_segment(shares.first + i - 1, carried::alone);
+    std::copy_n(s_.states, p_.carried_size(), to.alone + (i - 1) * p_.carried_size());
+    std::copy_n(s_.passed, p_.decays_size(), to.passed + (i - 1) * p_.decays_size());
+  }
+
+  void carry(const time_shares& shares, const matrix_carries<Acc>& all) noexcept {
+    for (index_t i = 0; i < shares.middle; ++i) {
+      Acc* alone = all.alone + i * p_.carried_size();
+      std::copy_n(all.states, p_.carried_size(), s_.before);
+      cross(all.passed + i * p_.decays_size(), alone, s_.before, all.states);
+      std::copy_n(s_.before, p_.carried_size(), alone);
+    }
+  }
+
+  void finish(const time_shares& shares, const matrix_carries<Acc>& from, index_t i) noexcept {
+    const Acc* before = i == 0 ? from.states : from.alone + (i - 1) * p_.carried_size();
+    std::copy_n(before, p_.carried_size(), s_.states);
+    if (i > 0) return sweep_segment(shares.first + i - 1, carried::state);
+    const index_t last = shares.first + shares.middle;
+    sweep_segments(last, last + shares.last);
+    save_states();
+  }
+
+  /// The chunk that starts at t. Chunks also end with a segment, where a state is kept, and at the multiples of an
+  /// interval.
   tokens next_chunk(index_t t) noexcept {
     tokens at = this->chunk_at(span_, t);
+    at.count = std::min(at.count, end_ - t);
     if (p_.interval > 0) {
       const index_t before = p_.position.present() ? p_.position.at(sequence_) : 0;
       at.count = std::min(at.count, p_.interval - (before + t) % p_.interval);
@@ -132,7 +247,7 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
       c.fresh = fresh_[m];
       if constexpr (Write == write::delta) correct_values<Acc, Arch>(c, compare_values<Acc, Arch, Decay>(c));
       if constexpr (Write == write::low_rank) recall_removals<Acc, Arch>(c);
-      for (index_t r = 0; r < plan_.queries && p_.outputs; ++r) {
+      for (index_t r = 0; r < plan_.queries && p_.outputs && carried_ != carried::alone; ++r) {
         c.q = queries + r * query_panel();
         c.scores = s_.scores + r * score_panel();
         c.q_b = s_.q_b + (Write == write::low_rank ? r * score_panel() : 0);
@@ -145,7 +260,11 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
       }
       if (spared) continue;
       if constexpr (Write == write::additive) {
+        const bool both = carried_ == carried::both;
+        if (carried_ != carried::state) pass(c, m);
+        c.alone = both ? s_.alone + (state(m) - s_.states) : nullptr;
         if (p_.normalise) write_normaliser<Acc, Arch, Decay>(c, z(m));
+        if (p_.normalise && both) write_normaliser<Acc, Arch, Decay>(c, s_.alone + (z(m) - s_.states));
       }
       write_chunk<Acc, Arch, Decay, Write>(c);
       fresh_[m] = false;
@@ -342,6 +461,8 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
   index_t first_ = 0;
   index_t count_ = 0;
   typename panels::span_of_tokens span_{};
+  index_t end_ = 0;   // of the segment of time
+  carried carried_ = carried::state;
   index_t kept_ = 0;  // tokens of the sequence until the next state that is kept
   bool fresh_[matrix_plan::most_heads] = {};
   state_place<const Acc> lies_[matrix_plan::most_heads];  // where a step's states are

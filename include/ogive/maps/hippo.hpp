@@ -57,8 +57,8 @@ inline void check_parameters(core::checker& ask, measure of, const hippo_paramet
   if (!ask || of != measure::glagt) return;
   if (!(with.alpha > -1 && with.alpha < 1)) {
     ask.refuse("alpha", status_code::value) << "= " << std::to_string(with.alpha) << " is not in (-1, 1)";
-  } else if (!(with.beta > 0)) {
-    ask.refuse("beta", status_code::value) << "= " << std::to_string(with.beta) << " is not positive";
+  } else if (!(with.beta > 0 && std::isfinite(with.beta))) {
+    ask.refuse("beta", status_code::value) << "= " << std::to_string(with.beta) << " is not positive and finite";
   }
 }
 
@@ -154,6 +154,10 @@ inline normal_part decompose(measure of, index_t N, const hippo_parameters& with
   for (index_t n = 0; n < N; ++n)
     for (index_t k = 0; k < N; ++k) skew(n, k) = (hippo_A(of, n, k, with) - hippo_A(of, k, n, with)) / 2;
   const Eigen::RealSchur<Eigen::MatrixXd> schur(skew);
+  if (schur.info() != Eigen::Success) {
+    raise(status(status_code::value) << "ogive::nplr: the eigenvalues of " << name_of(of) << " with N = " << N
+                                     << " did not converge");
+  }
   const Eigen::MatrixXd &Q = schur.matrixU(), &T = schur.matrixT();
 
   struct pair {

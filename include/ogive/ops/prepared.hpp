@@ -6,8 +6,8 @@
 //   forward      a whole sequence from rest, which leaves the state alone: as a convolution where that costs less
 //   reset        the state at rest;   set_rate   other steps Δ, and nothing else
 //
-// Only prepare, set_rate and set_steps compute coefficients, and only prepare allocates. A stream in blocks of any size has the bits
-// of the operator's `recurrent` over the whole.
+// Only prepare, set_rate and set_steps compute coefficients, and only prepare allocates. A stream in blocks of any size
+// has the bits of the operator's `recurrent` over the whole.
 #pragma once
 
 #include <ogive/core/tensor.hpp>
@@ -33,10 +33,12 @@ inline namespace OGIVE_ABI {
 namespace detail {
 
 /// An operator whose engine has, besides the verbs' part,
-///   inputs(op), outputs(op), state_shape(op, slots)    extents of u, y and the state
-///   panel_bytes(op), pack_bytes(op), pack(op, memory)  the coefficients of a with_panels, and the scratch to make them
-///   token_cost<Acc>(op)                                where `kernel` gives K [D, L]: vector operations of a token of a
-///                                                      channel in the sweep
+///   inputs(op), outputs(op)           channels of u and of y
+///   state_shape(op, slots)
+///   panel_bytes(op)                   room for the coefficients of a with_panels
+///   pack_bytes(op), pack(op, memory)  scratch to compute them, and that
+///   token_cost<Acc>(op)               where `kernel` gives K [D, L]: vector operations of the sweep for a token of a
+///                                     channel
 /// and which calls f(name, view) for all views with `fields(f)`.
 template <class Op>
 concept preparable = has_steps<Op> && requires(const with_panels<Op>& op, arena memory) {
@@ -74,8 +76,9 @@ struct kernel_values {
 
 }  // namespace detail
 
-/// What `prepare` gives: an operator with its own parameters and states. It can be moved, not copied. Calls of one
-/// object must not overlap in time. u and y may have any strides: channels interleaved or in planes.
+/// What `prepare` gives: an operator with its own parameters and states. It can be moved, not copied; what it was moved
+/// from can only go or be assigned to. Calls of one object must not overlap in time. u and y may have any strides:
+/// channels interleaved or in planes.
 template <detail::preparable Op>
 class prepared {
   using engine = engine_for<Op>;
@@ -95,7 +98,7 @@ class prepared {
     static_cast<Op&>(op_) = op;
     op_.lengths = op_.offsets = {};
     core::checker ask(Op::name);
-    if (how.sequences < 1) ask.refuse("sequences", status_code::value) << "= " << how.sequences << ", must be at least 1";
+    if (how.sequences < 1) ask.refuse("sequences", status_code::value) << "= " << how.sequences << " is not positive";
     if (ask && how.length < 0) ask.refuse("length", status_code::value) << "= " << how.length << " is negative";
     require(ask.result());
     op_.u = input(nullptr, {how.sequences, 0, engine::inputs(op_)});
@@ -150,7 +153,8 @@ class prepared {
   }
   void forward(prechecked_t, const input& u, const output& y, const options& how = {}) noexcept {
     if constexpr (detail::has_kernel<Op>) {
-      if (!u.empty() && (how.form == form::convolution || (how.form == form::automatic && convolution_pays(u.extent(1))))) {
+      if (!u.empty() &&
+          (how.form == form::convolution || (how.form == form::automatic && convolution_pays(u.extent(1))))) {
         return convolve(u, y);
       }
     }
@@ -159,15 +163,18 @@ class prepared {
   }
 
   /// The state of every stream at rest.
-  void reset() noexcept { detail::assign(h_, [](const number&) noexcept { return number(0); }, h_); }
+  void reset() noexcept {
+    const auto rest = [](const number&) noexcept { return number(0); };
+    detail::assign(h_, rest, h_);
+  }
 
   /// The state, [B, D, N] or [B, N] as the operator's: to keep, to bring back, to look at.
   view<number, state_rank> state() noexcept { return h_; }
 
   /// Samples that come `rate` times as often as those that Δ belongs to, from the next one on: steps become Δ/rate, so
-  /// that what was prepared for sound at 44.1 kHz is at 48.0/44.1 the same filter of sound at 48 kHz. The state stays, for
-  /// it is the continuous system's. Costs as much as `prepare`, but allocates nothing. \throws std::invalid_argument for
-  /// a rate that is not positive and finite, and where the operator was given A̅ and B̅
+  /// that what was prepared for sound at 44.1 kHz is at 48.0/44.1 the same filter of sound at 48 kHz. The state stays,
+  /// for it is the continuous system's. Costs as much as `prepare`, but allocates nothing. \throws
+  /// std::invalid_argument for a rate that is not positive and finite, and where the operator was given A̅ and B̅
   void set_rate(double rate) requires detail::has_steps_in_time<Op> {
     core::checker ask(Op::name);
     if (!(rate > 0 && rate < std::numeric_limits<double>::infinity())) {
@@ -200,13 +207,13 @@ class prepared {
     bool steps = dt_.present();
     if constexpr (requires { op_.rule; }) steps = steps && op_.rule != decltype(op_.rule)::none;
     if constexpr (requires { op_.Q; }) steps = steps && !op_.Q.present();
-    if (ask && !steps) ask.refuse("dt", status_code::value) << "is not there, or not looked at: there is no rate to change";
+    if (ask && !steps) ask.refuse("dt", status_code::value) << "is absent or not looked at: there is no rate to change";
   }
 
   /// Everything in one block of memory; an arena without memory counts.
   void place(arena& room) {
     // The views are this object's own: they go from the caller's memory to a copy.
-    op_.fields([&](const char*, const auto& field) { own(const_cast<std::remove_cvref_t<decltype(field)>&>(field), room); });
+    op_.fields([&]<class View>(const char*, const View& field) { own(const_cast<View&>(field), room); });
     if constexpr (detail::has_steps_in_time<Op>) {
       dt_ = op_.dt;
       for (auto& steps : steps_) steps = {room.take<accum>(dt_.size()), dt_.extents()};
@@ -221,7 +228,8 @@ class prepared {
     X* const data = room.take<X>(field.size());
     if (data == nullptr || field.empty()) return;
     const view<X, Rank> copy(data, field.extents());
-    detail::assign(copy, [](const X& x) noexcept { return x; }, field);
+    const auto same = [](const X& x) noexcept { return x; };
+    detail::assign(copy, same, field);
     field = copy;
   }
 
@@ -298,11 +306,11 @@ class prepared {
   bound op_{};
   tensor<std::byte, 1> memory_;
   view<number, state_rank> h_{};
-  view<const accum, 1> dt_{};   // as prepared
-  view<accum, 1> steps_[2]{};   // of set_rate: the next, and those in use
-  index_t taps_ = 0;            // the kernel's length
+  view<const accum, 1> dt_{};  // as prepared
+  view<accum, 1> steps_[2]{};  // of set_rate: the next, and those in use
+  index_t taps_ = 0;           // the kernel's length
   detail::convolution_cut cut_{};
-  accum* values_ = nullptr;     // [channels, cut_.size]
+  accum* values_ = nullptr;  // [channels, cut_.size]
 };
 
 /// An operator of a time-invariant system made ready for streams: `auto filter = prepare(op, {.length = 4096})`. `u`,

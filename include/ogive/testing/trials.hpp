@@ -114,7 +114,7 @@ std::vector<way> ways() {
       for (const index_t chunk : {0, 1, 2, 3, 7, 16, 17, 64}) all.push_back({way::kind::chunked, chunk});
     }
     if constexpr (requires { sampler<Op>::splits_time; }) {
-      all.push_back({way::kind::forward, 0, form::automatic, 32});
+      all.push_back({way::kind::forward, 0, has_chunks<Op> ? form::chunked : form::automatic, 32});
     }
     if constexpr (has_convolution<Op>) all.push_back({way::kind::convolution});
     return all;

@@ -35,8 +35,10 @@ struct sampler<gated_rfa<T, Map>> : linear_attention_sampler<gated_rfa, T, Map> 
     x.g = draw_uniform<accum_t<T>>(random, room, shape<3>{batch, length, x.k.extent(2)}, -1, 0);
     return x;
   }
-  /// Lengthens short rows, whose directions have steep slopes.
+  /// Lengthens short rows, whose directions have steep slopes. A denominator of next to nothing, 1 − f, is steep beside a
+  /// small ε.
   static void smooth(op& x) {
+    x.eps += 1;
     for (const auto& rows : {x.q, x.k}) {
       for (index_t b = 0; b < rows.extent(0); ++b) {
         for (index_t t = 0; t < rows.extent(1); ++t) {

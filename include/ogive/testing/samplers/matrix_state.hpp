@@ -94,6 +94,8 @@ struct matrix_state_sampler {
 /// absolute values.
 template <class Op>
 struct additive_sampler : matrix_state_sampler<Op> {
+  static constexpr bool splits_time = true;
+
   template <class Acc, class State>
   static void define_masked(const Op& x, const State& st, const view<double, 4>& o) {
     reference::evaluate_masked<Acc>(x, st, o);

@@ -86,6 +86,14 @@ struct sampler<s4<T>> {
     return x;
   }
 
+  /// Slower modes: differences cut off what grows with the fifth power of a rate.
+  static void smooth(op& x) {
+    if (x.Q.present()) return;
+    for_each(x.Lambda, [](const number& mode, index_t) {
+      const_cast<number&>(mode) = number(std::max(mode.real(), accum(-1)), mode.imag() / accum(20));
+    });
+  }
+
   /// Modes that never fade, ones that are gone at once, and long steps.
   static void harden(rng& random, op& x) {
     if (x.Q.present()) return;

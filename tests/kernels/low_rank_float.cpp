@@ -1,0 +1,3 @@
+#include "tests/kernels/kernels.hpp"
+
+OGIVE_MATRIX_KERNELS(, low_rank, float)
