@@ -1,6 +1,11 @@
 // Diagonal time-invariant systems: the kernel of S4D against the multiply-adds it needs, two per pair of modes and
 // element; the sweep against eight per pair and token; a step against reading what it reads once; and where the
 // convolution overtakes the sweep. HGRN against its exponentials. One thread.
+//
+// AVX-512: kernels of 16384 elements reach 0.52 to 0.65 of the peak of multiply-adds, in float and double, with their
+// discretisation; of 1024 elements that and the tables are most of the work (0.15 to 0.25). A sweep reaches 0.4 to 0.58.
+// A step of 512 channels takes 7.6 µs with 32 pairs (2.7 times 48 kHz) and 13 µs with 64 (1.6 times). Sweep and
+// convolution cross at some 50 pairs from 1000 tokens on, and `forward` is within some per cent of the better one.
 #include <ogive/ops/hgrn.hpp>
 #include <ogive/ops/s4d.hpp>
 #include <ogive/testing/rng.hpp>

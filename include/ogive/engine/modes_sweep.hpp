@@ -41,7 +41,7 @@ struct packed_modes {
 
   packed_modes from(index_t channel) const noexcept { return {first + channel * row, row}; }
 
-  template <class Arch>
+  template <class Arch, bool Whole = false>
   OGIVE_INLINE fixed_mode<Complex, Acc, Arch> get(index_t index) const noexcept {
     constexpr index_t step = unit<Complex, Acc, Arch>;
     const Acc* p = first + index * 3 * step;
@@ -60,11 +60,13 @@ struct plain_modes {
   plain_modes from(index_t d) const noexcept {
     return {a + d * a_row, b + d * b_row, c + d * c_row, a_row, b_row, c_row, width};
   }
-  template <class Arch>
+  /// `Whole`: all of the unit is there.
+  template <class Arch, bool Whole = false>
   OGIVE_INLINE fixed_mode<Complex, Acc, Arch> get(index_t index) const noexcept {
-    const index_t n = index * unit<Complex, Acc, Arch>;
+    constexpr index_t step = unit<Complex, Acc, Arch>;
+    const index_t n = index * step;
     const auto load = [&](const Acc* p) __attribute__((always_inline)) {
-      return load_interleaved<Complex, Arch>(p + n, width - n);
+      return load_interleaved<Complex, Arch>(p + n, Whole ? step : width - n);
     };
     if constexpr (Complex) {
       return {load(a), load(b), scaled(conjugate(load(c)), simd::batch<Acc, Arch>(Acc(2)))};
@@ -92,15 +94,15 @@ struct modes_sweep {
   index_t sums_step;
 };
 
-/// `Units` units of the states of `Rows` channels, from unit v of channel d on.
-template <bool Complex, int Rows, int Units, class Arch, class Acc, class Modes>
+/// `Units` units of the states of `Rows` channels, from unit v of channel d on; `Whole`: all of them are there.
+template <bool Complex, int Rows, int Units, bool Whole, class Arch, class Acc, class Modes>
 OGIVE_INLINE void sweep_modes_block(const modes_sweep<Acc>& w, const Modes& modes, index_t d, index_t v) noexcept {
   using vector = simd::batch<Acc, Arch>;
   constexpr index_t W = simd::width<Acc, Arch>, step = unit<Complex, Acc, Arch>;
   mode_vector<Complex, Acc, Arch> h[Rows * Units];
   unroll<Rows * Units>([&](auto i) __attribute__((always_inline)) {
     const index_t n = (v + i % Units) * step;
-    h[i] = load_interleaved<Complex, Arch>(w.from + (d + i / Units) * w.from_row + n, w.width - n);
+    h[i] = load_interleaved<Complex, Arch>(w.from + (d + i / Units) * w.from_row + n, Whole ? step : w.width - n);
   });
   const index_t tokens = w.tokens, u_step = w.u_step, sums_step = w.sums_step * W;
   const Acc* u[Rows];
@@ -117,7 +119,7 @@ OGIVE_INLINE void sweep_modes_block(const modes_sweep<Acc>& w, const Modes& mode
       Acc* at = sums[r] + t * sums_step;
       vector sum = v == 0 ? vector(Acc(0)) : simd::load<Arch>(at);
       unroll<Units>([&](auto i) __attribute__((always_inline)) {
-        const auto mode = of_row[r].template get<Arch>(v + i);
+        const auto mode = of_row[r].template get<Arch, Whole>(v + i);
         auto& state = h[r * Units + i];
         state = mode.next(state, input);
         sum = inner(mode.c, state, sum);
@@ -127,15 +129,19 @@ OGIVE_INLINE void sweep_modes_block(const modes_sweep<Acc>& w, const Modes& mode
   }
   unroll<Rows * Units>([&](auto i) __attribute__((always_inline)) {
     const index_t n = (v + i % Units) * step;
-    store_interleaved(w.to + (d + i / Units) * w.to_row + n, h[i], w.width - n);
+    store_interleaved(w.to + (d + i / Units) * w.to_row + n, h[i], Whole ? step : w.width - n);
   });
 }
 
 template <bool Complex, int Rows, int Units, class Arch, class Acc, class Modes>
 OGIVE_INLINE void sweep_modes_rows(const modes_sweep<Acc>& w, const Modes& modes, index_t v) noexcept {
   index_t d = 0;
-  for (; d + Rows <= w.channels; d += Rows) sweep_modes_block<Complex, Rows, Units, Arch>(w, modes, d, v);
-  for (; Rows > 1 && d < w.channels; ++d) sweep_modes_block<Complex, 1, Units, Arch>(w, modes, d, v);
+  if ((v + Units) * unit<Complex, Acc, Arch> <= w.width) {
+    for (; d + Rows <= w.channels; d += Rows) sweep_modes_block<Complex, Rows, Units, true, Arch>(w, modes, d, v);
+  } else {
+    for (; d + Rows <= w.channels; d += Rows) sweep_modes_block<Complex, Rows, Units, false, Arch>(w, modes, d, v);
+  }
+  for (; d < w.channels; ++d) sweep_modes_block<Complex, 1, Units, false, Arch>(w, modes, d, v);
 }
 
 /// As many states at a time as fill the registers, and the time for which one multiply-add waits for the last.
