@@ -1,6 +1,7 @@
 // Whatever is written has memory of its own, and views have the extents of the call: of every operator, check and
 // check_backward refuse each pair that shares memory and each extent that is off by one.
 #include <ogive/testing/gradient_laws.hpp>
+#include <ogive/testing/samplers/causal_convolution.hpp>
 #include <ogive/testing/samplers/delta_rules.hpp>
 #include <ogive/testing/samplers/gated.hpp>
 #include <ogive/testing/samplers/gated_rfa.hpp>
@@ -8,12 +9,18 @@
 #include <ogive/testing/samplers/low_rank.hpp>
 #include <ogive/testing/samplers/noncausal_linear_attention.hpp>
 #include <ogive/testing/samplers/rwkv4.hpp>
+#include <ogive/testing/samplers/s4d.hpp>
 #include <ogive/testing/samplers/selective_scan.hpp>
+#include <ogive/testing/samplers/shared_state.hpp>
 #include <ogive/testing/samplers/ssd.hpp>
 
 #include "tests/catch.hpp"
 
 using namespace ogive;
+
+// Operators that are included together have one engine each.
+static_assert(requires(const s5<float>& op, const output_of<s5<float>>& y) { check(op, {}, y); });
+static_assert(requires(const s4d<float>& op, const output_of<s4d<float>>& y) { check(op, {}, y); });
 
 namespace {
 

@@ -25,7 +25,7 @@ concept modes_operator = requires(const Op& op) {
   typename Op::number;
   typename Op::default_state;
   op.u, op.A, op.B, op.C, op.dt, op.D, op.rule, op.alpha, op.lengths, op.offsets;
-  requires decltype(op.A)::rank == 2;
+  requires std::remove_cvref_t<decltype(op.A)>::rank == 2;  // modes of each channel; of rank 1 all channels share them
 };
 
 namespace detail {

@@ -12,6 +12,7 @@
 // what is cheaper for the shape.
 #pragma once
 
+#include <ogive/engine/checks.hpp>
 #include <ogive/engine/convolution_backward.hpp>
 #include <ogive/engine/convolution_step.hpp>
 #include <ogive/engine/verbs.hpp>
@@ -67,12 +68,7 @@ struct causal_convolution_engine {
     const auto p = problem(op, st, y);
     ask.extents("y", y, op.u.extents(), "[B, L, D] as u").output("y", y);
     check_state(ask, p);
-    const auto written = [&](const char* field, const auto& x) noexcept {
-      ask.apart(field, x, "u", op.u).apart(field, x, "kernel", op.kernel).apart(field, x, "D", op.D);
-    };
-    written("y", y);
-    written("final", st.final);
-    ask.apart("y", y, "initial", st.initial).apart("y", y, "final", st.final);
+    check_apart(ask, st, "y", y, apart_from_fields(ask, op));
     return ask.result();
   }
 
@@ -120,17 +116,10 @@ struct causal_convolution_engine {
     check_state(ask, p);
     ask.extents("d_y", d_y, op.u.extents(), "[B, L, D] as u").extents("d.u", d.u, op.u.extents(), "[B, L, D] as u");
     ask.extents("d.kernel", d.kernel, op.kernel.extents(), "[D, Lk] as kernel").extents("d.D", d.D, {channels}, "[D]");
-    ask.extents("d_st.final", d_st.final, {n, channels, H}, "[sequences, D, Lk - 1]");
-    ask.extents("d_st.initial", d_st.initial, {n, channels, H}, "[sequences, D, Lk - 1]");
-    const auto apart = [&](const char* field, const auto& x) noexcept {
-      ask.output(field, x).apart(field, x, "u", op.u).apart(field, x, "kernel", op.kernel).apart(field, x, "D", op.D);
-      ask.apart(field, x, "d_y", d_y).apart(field, x, "d_st.final", d_st.final);
-      ask.apart(field, x, "initial", st.initial);
-    };
-    apart("d.u", d.u);
-    apart("d.kernel", d.kernel);
-    apart("d.D", d.D);
-    apart("d_st.initial", d_st.initial);
+    ask.output("d.u", d.u).output("d.kernel", d.kernel).output("d.D", d.D);
+    check_state_gradient(ask, d_st, shape<3>{n, channels, H}, "[sequences, D, Lk - 1]");
+    const auto gradients = [&](const auto& f) noexcept { f("d.u", d.u), f("d.kernel", d.kernel), f("d.D", d.D); };
+    check_gradients_apart(ask, st, "d_y", d_y, d_st, gradients, apart_from_fields(ask, op));
     return ask.result();
   }
 
@@ -176,6 +165,12 @@ struct causal_convolution_engine {
         op.u, y, op.kernel.extent(1), op.D, st, op.lengths, op.offsets};
   }
 
+  template <class Op>
+  static auto apart_from_fields(core::checker& ask, const Op& op) noexcept {
+    return [&](const char* field, const auto& x) noexcept {
+      ask.apart(field, x, "u", op.u).apart(field, x, "kernel", op.kernel).apart(field, x, "D", op.D);
+    };
+  }
   template <class Op>
   static void check_fields(core::checker& ask, const Op& op, const options& how) noexcept {
     ask.chunk(how);
