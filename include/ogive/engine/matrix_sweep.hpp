@@ -34,7 +34,32 @@ struct sweep {
   index_t beta_stride = 0;
   const Acc* bonus = nullptr;  // q_t·(u ⊙ k_t), one per token
   lines_ahead* ahead = nullptr;
+  index_t pace = 1;  // rows of the state from one line that is asked for to the next
 };
+
+/// Asks for the lines of a sweep at its pace: requests in a burst fill the line buffers, and the sweep waits.
+struct even_pace {
+  lines_ahead* lines;
+  index_t pace;
+  index_t left = pace;
+  OGIVE_INLINE void operator()() noexcept {
+    if (--left > 0) return;
+    left = pace;
+    lines->ask();
+  }
+};
+
+/// Vectors of columns that go together where there are several tokens.
+template <write Write>
+inline constexpr index_t swept_vectors = Write == write::additive ? 2 : 4;
+
+/// The pace at which `lines` are asked for by the time that a sweep ends.
+template <class Arch, write Write, class Acc>
+index_t pace_of(const sweep<Acc>& w, index_t lines) noexcept {
+  const index_t columns = swept_vectors<Write> * simd::width<Acc, Arch>;
+  const index_t passes = (Write == write::additive ? w.tokens / 4 : w.tokens) * ((w.value_dim + columns - 1) / columns);
+  return std::max<index_t>(1, passes * w.key_dim / std::max<index_t>(lines, 1));
+}
 
 /// p + offset where the policies have this operand.
 template <bool Used, class Acc>
@@ -48,8 +73,8 @@ OGIVE_INLINE simd::batch<Acc, Arch> written(const sweep<Acc>& w, index_t t, inde
                                             const simd::batch<Acc, Arch>& recalled) noexcept {
   const auto v = simd::load<Arch>(w.v + t * w.v_stride + column);
   if constexpr (Write == write::delta) {
-    const simd::batch<Acc, Arch> beta = w.beta_stride == 0 ? simd::batch<Acc, Arch>(w.beta[t])
-                                                           : simd::load<Arch>(w.beta + t * w.beta_stride + column);
+    const simd::batch<Acc, Arch> beta =
+        w.beta_stride == 0 ? simd::batch<Acc, Arch>(w.beta[t]) : simd::load<Arch>(w.beta + t * w.beta_stride + column);
     return beta * (v - recalled);
   } else {
     return v;
@@ -95,8 +120,8 @@ struct state_columns {
 /// `Tokens` tokens from `t` on over `Vectors` vectors of columns from `column` on, all K rows. Every o sums over
 /// k = 0 … K−1 in order, whatever the block.
 template <class Acc, class Arch, decay Decay, read Read, int Vectors, int Tokens, bool Tail>
-OGIVE_INLINE void sweep_block(const sweep<Acc>& w, index_t t, index_t column, const Acc* from, index_t from_stride,
-                              const simd::lanes<Acc, Arch>& tail) noexcept {
+OGIVE_INLINE void sweep_block(const sweep<Acc>& w, even_pace& ask, index_t t, index_t column, const Acc* from,
+                              index_t from_stride, const simd::lanes<Acc, Arch>& tail) noexcept {
   using vector = simd::batch<Acc, Arch>;
   constexpr index_t W = simd::width<Acc, Arch>;
   const state_columns<Acc, Arch, Vectors, Tail> columns{tail};
@@ -121,7 +146,7 @@ OGIVE_INLINE void sweep_block(const sweep<Acc>& w, index_t t, index_t column, co
   Acc* out = w.to + column;
   for (index_t row = 0; row < w.key_dim; ++row) {
     vector s[Vectors];
-    if (Tokens > 1) w.ahead->ask();
+    if (Tokens > 1) ask();
     columns.load(in, s);
     unroll<Tokens>([&](auto i) __attribute__((always_inline)) {
       const vector k_i(k[i * w.k_stride + row]);
@@ -145,17 +170,18 @@ OGIVE_INLINE void sweep_block(const sweep<Acc>& w, index_t t, index_t column, co
 
 /// Additive writes, four tokens a pass.
 template <class Acc, class Arch, decay Decay, read Read, int Vectors, bool Tail>
-OGIVE_INLINE void sweep_columns(const sweep<Acc>& w, index_t column, const simd::lanes<Acc, Arch>& tail) noexcept {
+OGIVE_INLINE void sweep_columns(const sweep<Acc>& w, even_pace& ask, index_t column,
+                                const simd::lanes<Acc, Arch>& tail) noexcept {
   const Acc* from = w.from;
   index_t from_stride = w.from_stride;
   index_t t = 0;
   for (; t + 4 <= w.tokens; t += 4) {
-    sweep_block<Acc, Arch, Decay, Read, Vectors, 4, Tail>(w, t, column, from, from_stride, tail);
+    sweep_block<Acc, Arch, Decay, Read, Vectors, 4, Tail>(w, ask, t, column, from, from_stride, tail);
     from = w.to;
     from_stride = w.to_stride;
   }
   for (; t < w.tokens; ++t) {
-    sweep_block<Acc, Arch, Decay, Read, Vectors, 1, Tail>(w, t, column, from, from_stride, tail);
+    sweep_block<Acc, Arch, Decay, Read, Vectors, 1, Tail>(w, ask, t, column, from, from_stride, tail);
     from = w.to;
     from_stride = w.to_stride;
   }
@@ -164,7 +190,8 @@ OGIVE_INLINE void sweep_columns(const sweep<Acc>& w, index_t column, const simd:
 /// Writes with a removal, a token a pass: what the next token recalls is summed while this one writes, so that a state
 /// is read once for both.
 template <class Acc, class Arch, decay Decay, write Write, read Read, int Vectors, bool Tail>
-OGIVE_INLINE void sweep_removal(const sweep<Acc>& w, index_t column, const simd::lanes<Acc, Arch>& tail) noexcept {
+OGIVE_INLINE void sweep_removal(const sweep<Acc>& w, even_pace& ask, index_t column,
+                                const simd::lanes<Acc, Arch>& tail) noexcept {
   using vector = simd::batch<Acc, Arch>;
   constexpr index_t W = simd::width<Acc, Arch>;
   const state_columns<Acc, Arch, Vectors, Tail> columns{tail};
@@ -198,7 +225,7 @@ OGIVE_INLINE void sweep_removal(const sweep<Acc>& w, index_t column, const simd:
     Acc* out = w.to + column;
     for (index_t row = 0; row < w.key_dim; ++row) {
       vector s[Vectors];
-      if (!last && row % 4 == 0) w.ahead->ask();
+      if (!last) ask();
       columns.load(read, s);
       const vector k_at(k[row]);
       const vector q_at(q[row]);
@@ -229,33 +256,36 @@ OGIVE_INLINE void sweep_removal(const sweep<Acc>& w, index_t column, const simd:
 
 /// `Vectors` vectors of columns, all tokens.
 template <class Acc, class Arch, decay Decay, write Write, read Read, int Vectors, bool Tail>
-OGIVE_INLINE void sweep_tokens(const sweep<Acc>& w, index_t column, const simd::lanes<Acc, Arch>& tail) noexcept {
+OGIVE_INLINE void sweep_tokens(const sweep<Acc>& w, even_pace& ask, index_t column,
+                               const simd::lanes<Acc, Arch>& tail) noexcept {
   if constexpr (Write == write::additive) {
-    sweep_columns<Acc, Arch, Decay, Read, Vectors, Tail>(w, column, tail);
+    sweep_columns<Acc, Arch, Decay, Read, Vectors, Tail>(w, ask, column, tail);
   } else {
-    sweep_removal<Acc, Arch, Decay, Write, Read, Vectors, Tail>(w, column, tail);
+    sweep_removal<Acc, Arch, Decay, Write, Read, Vectors, Tail>(w, ask, column, tail);
   }
 }
 
 /// K-first: a row of the state is one k, its columns are contiguous. Additive writes take two vectors of columns for
 /// four tokens, a removal or few tokens four vectors of columns.
 template <class Acc, class Arch, decay Decay, write Write, read Read>
-OGIVE_NOINLINE void sweep_k_first(const sweep<Acc>& w) noexcept {
+OGIVE_NOINLINE void sweep_k_first(const sweep<Acc>& given) noexcept {
+  const sweep<Acc> w = given;  // its own, so that what is asked for on the way cannot be thought to change it
+  even_pace ask{w.ahead, w.pace};
   constexpr index_t W = simd::width<Acc, Arch>;
   const simd::lanes<Acc, Arch> all(W);
   index_t column = 0;
   if (w.tokens == 0) return;
   if (w.tokens < 4 || Write != write::additive) {
     for (; column + 4 * W <= w.value_dim; column += 4 * W) {
-      sweep_tokens<Acc, Arch, Decay, Write, Read, 4, false>(w, column, all);
+      sweep_tokens<Acc, Arch, Decay, Write, Read, 4, false>(w, ask, column, all);
     }
   }
   for (; column + 2 * W <= w.value_dim; column += 2 * W) {
-    sweep_tokens<Acc, Arch, Decay, Write, Read, 2, false>(w, column, all);
+    sweep_tokens<Acc, Arch, Decay, Write, Read, 2, false>(w, ask, column, all);
   }
   for (; column < w.value_dim; column += W) {
     const simd::lanes<Acc, Arch> some(w.value_dim - column);
-    sweep_tokens<Acc, Arch, Decay, Write, Read, 1, true>(w, column, some);
+    sweep_tokens<Acc, Arch, Decay, Write, Read, 1, true>(w, ask, column, some);
   }
 }
 
@@ -321,12 +351,12 @@ OGIVE_INLINE void sweep_rows(const sweep<Acc>& w, index_t t, index_t value, cons
       });
     };
     const auto load_all = [](const Acc* p) __attribute__((always_inline)) { return simd::load<Arch>(p); };
-    const auto store_all = [](Acc* p, const vector& x) __attribute__((always_inline)) { simd::store(p, x); };
+    const auto store_all = [](Acc * p, const vector& x) __attribute__((always_inline)) { simd::store(p, x); };
     for (index_t at = 0; at < whole; at += W) pass(at, load_all, store_all);
     if (whole < w.key_dim) {
       pass(
           whole, [&](const Acc* p) __attribute__((always_inline)) { return simd::load(p, tail); },
-          [&](Acc* p, const vector& x) __attribute__((always_inline)) { simd::store(p, x, tail); });
+          [&](Acc * p, const vector& x) __attribute__((always_inline)) { simd::store(p, x, tail); });
     }
   });
   Acc* o = w.o + t * w.v_stride + value;

@@ -319,6 +319,7 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
       load_values(at);
       lines_ahead ahead = rows_of_next(at, m);
       w.ahead = &ahead;
+      w.pace = pace_of<Arch, Write>(w, ahead.lines());
       if constexpr (Decay == decay::scalar) w.decay = token_decays(at.count, R);
       if constexpr (Decay == decay::per_key) w.decay = channel_decays_of(at);
       if constexpr (Write == write::delta) prepare_delta(w, at);
