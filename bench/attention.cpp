@@ -16,11 +16,11 @@ template <class T>
 struct operands {
   tensor<T, 4> q, k, v, o;
 
-  operands(index_t queries, index_t keys, index_t query_heads, index_t heads, index_t d)
+  operands(index_t queries, index_t keys, index_t query_heads, index_t heads, index_t d, index_t value_dim = 0)
       : q({1, queries, query_heads, d}),
         k({1, keys, heads, d}),
-        v({1, keys, heads, d}),
-        o({1, queries, query_heads, d}) {
+        v({1, keys, heads, value_dim > 0 ? value_dim : d}),
+        o({1, queries, query_heads, v.extent(3)}) {
     testing::rng random(1);
     testing::fill_uniform(random, q.all(), 0.0, 1.0);
     testing::fill_uniform(random, k.all(), 0.0, 1.0);
@@ -33,7 +33,10 @@ struct operands {
 };
 
 /// Flops, a multiply-add being two; the state or the scores alone, no map and no normaliser.
-double right_flops(index_t n, index_t heads, index_t d) { return 4.0 * static_cast<double>(n * heads * d * d); }
+double right_flops(index_t n, index_t heads, index_t K, index_t V) {
+  return 4.0 * static_cast<double>(n * heads * K * V);
+}
+double right_flops(index_t n, index_t heads, index_t d) { return right_flops(n, heads, d, d); }
 double left_flops(index_t n, index_t heads, index_t d) { return 4.0 * static_cast<double>(n * n * heads * d); }
 double causal_flops(index_t n, index_t heads, index_t d) { return 2.0 * static_cast<double>(n * (n + 1) * heads * d); }
 
@@ -57,6 +60,15 @@ void linear(benchmark::State& state, int workers) {
   const auto op = x.template linear<Map>();
   run<accum_t<T>>(state, workers, Form == form::left ? left_flops(n, H, d) : right_flops(n, H, d),
                   [&](context& ctx) { forward(op, {}, x.o, {.form = Form}, ctx); });
+}
+
+/// The right product at the shape of Mamba-2: keys of one width, values of another.
+void mamba2_shape(benchmark::State& state, int workers) {
+  constexpr index_t H = 24, n = 2048, K = 128, V = 64;
+  operands<float> x(n, n, H, H, K, V);
+  const auto op = x.linear();
+  run<float>(state, workers, right_flops(n, H, K, V),
+             [&](context& ctx) { forward(op, {}, x.o, {.form = form::right}, ctx); });
 }
 
 template <class T>
@@ -118,6 +130,10 @@ void add(const char* name, void (*bench)(benchmark::State&), const std::vector<s
   add(
       "right_product/f32/threads:2", [](State& s) { linear<float, identity, right>(s, 2); }, shape,
       {{16}, {2048}, {64, 128}}, true);
+  benchmark::RegisterBenchmark("right_product/f32/H:24/n:2048/K:128/V:64", [](State& s) { mamba2_shape(s, 1); });
+  benchmark::RegisterBenchmark("right_product/f32/threads:2/H:24/n:2048/K:128/V:64", [](State& s) {
+    mamba2_shape(s, 2);
+  })->UseRealTime();
   add("left_product/f32", [](State& s) { linear<float, identity, left>(s, 1); }, shape, {{16}, {512, 2048}, {64, 128}});
   add(
       "left_product/f32/threads:2", [](State& s) { linear<float, identity, left>(s, 2); }, shape,

@@ -150,7 +150,7 @@ TEST_CASE("singular systems and steps that are none are refused, and nothing is 
   }
 }
 
-TEST_CASE("extents that do not fit are refused") {
+TEST_CASE("low-rank systems whose extents do not fit are refused") {
   const modes Lambda({3}), B({3});
   const tensor<complex, 2> P({1, 3}), many({17, 3});
   modes A({3}), b({3});

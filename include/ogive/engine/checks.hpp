@@ -67,8 +67,12 @@ void check_apart(core::checker& ask, const State& st, const char* output, const 
                  const Fields& fields) noexcept {
   fields(output, o);
   for_pools(st, [&](const char* name, const auto& pool, bool written) noexcept {
-    ask.apart(output, o, name, pool);
-    if (!written || !pool.present()) return;
+    if (!written) {
+      ask.apart(output, o, name, pool);
+      return;
+    }
+    if (!pool.present()) return;
+    ask.apart(name, pool, output, o);
     fields(name, pool);
     for_pools(st, [&](const char* other, const auto& y, bool) noexcept {
       if constexpr (std::remove_cvref_t<decltype(pool)>::rank != std::remove_cvref_t<decltype(y)>::rank) {
