@@ -160,7 +160,9 @@ void give_finals(memory& room, const Op& op, index_t slots, State& st) {
     }
   };
   give(st.final);
-  if constexpr (requires(typename Op::default_state own) { own.z_final; }) give(st.z_final);
+  if constexpr (with_state<Op>) {
+    if constexpr (requires(typename Op::default_state own) { own.z_final; }) give(st.z_final);
+  }
 }
 
 template <class Op>
