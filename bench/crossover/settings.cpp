@@ -23,7 +23,9 @@ times the real kernels and softmax attention beside them, and writes numbers and
                  both start over where more are needed.
   --seed N       without a file: the seed of the generator (default 1)
   --threads N    how many threads work, one head each (default 1)
-  --out DIR      where crossover.csv, .json, .md, .svg and .png go (default build/crossover)
+  --out DIR      where crossover.csv, .json, .md, .svg and .png go, and forms.csv, .svg and .png,
+                 which hold a time-invariant system as a recurrence and as a convolution
+                 (default build/crossover)
   --short        a quick look: n up to 16 d, fewer repetitions. OGIVE_CROSSOVER_SHORT=1 in the
                  environment does the same.
   --quiet        no progress on standard error
