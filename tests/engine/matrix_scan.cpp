@@ -5,6 +5,7 @@
 #include <ogive/testing/trials.hpp>
 
 #include "tests/catch.hpp"
+#include "tests/engine/workers.hpp"
 
 using namespace ogive;
 using testing::way;
@@ -35,14 +36,7 @@ void check_splits(std::uint64_t seed) {
       CAPTURE(x, how);
       const auto alone = testing::run<S>(how, x.op, given);
       CHECK(expected.excess(alone, 2) == "");
-      for (const int workers : {2, 3, 5, 40}) {
-        context forked = context::fork_join(pool, workers);
-        reserve(x.op, how.how(), forked);
-        const std::size_t room = forked.capacity();
-        CAPTURE(workers);
-        CHECK(testing::difference(testing::run<S>(how, x.op, given, forked), alone) == "");
-        CHECK(forked.capacity() == room);
-      }
+      check_workers<S>({2, 3, 5, 40}, how, x, given, alone, pool);
     }
   });
 }
