@@ -90,7 +90,7 @@ struct product_hooks {
 /// A finish that asks for lines of two lists of rows as it lets go of vectors: one of each list with every vector, or
 /// by turns where that is enough. Requests in excess of what is needed would fill the line buffers and stall the
 /// product. (Asking between the k of a product instead, for an even pace, costs more than the bursts: 49 to 43 % of
-/// peak at d = 64.)
+/// peak at d = 64. Asking for more lines of q with each vector where K is larger than V changes nothing.)
 template <class Finish>
 struct asking_for {
   Finish finish;
