@@ -64,7 +64,7 @@ struct problem {
 template <class T>
 void kernels(benchmark::State& state) {
   problem<T> p(1, state.range(0), 16, state.range(1));
-  const double seconds = iterate(state, 1, [&] { kernel(p.op(), p.K.all(), p.ctx); });
+  const auto seconds = iterate(state, 1, [&] { kernel(p.op(), p.K.all(), p.ctx); });
   report_limit(state, seconds, 4 * p.work() / fma_peak<T>());
 }
 
@@ -72,14 +72,14 @@ void kernels(benchmark::State& state) {
 template <class T>
 void kernels_prepared(benchmark::State& state) {
   problem<T> p(1, state.range(0), 16, state.range(1));
-  const double seconds = iterate(state, 1, [&] { kernel(p.prepared(), p.K.all(), p.ctx); });
+  const auto seconds = iterate(state, 1, [&] { kernel(p.prepared(), p.K.all(), p.ctx); });
   report_limit(state, seconds, 4 * p.work() / fma_peak<T>());
 }
 
 template <class T>
 void sweeps(benchmark::State& state) {
   problem<T> p(1, state.range(0), 64, state.range(1));
-  const double seconds = iterate(state, 1, [&] { recurrent(p.op(), {}, p.y, {}, p.ctx); });
+  const auto seconds = iterate(state, 1, [&] { recurrent(p.op(), {}, p.y, {}, p.ctx); });
   report_limit(state, seconds, 16 * p.work() / fma_peak<T>());
 }
 
