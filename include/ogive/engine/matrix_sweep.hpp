@@ -27,6 +27,7 @@ struct sweep {
   index_t from_stride = 0;
   Acc* to = nullptr;
   index_t to_stride = 0;
+  const Acc* after = nullptr;  // the state that is swept next, in rows like `from`
   const Acc* removal = nullptr;  // ρ_t of k's shape: S_{t-1}ᵀ ρ_t is what a write replaces (D_t k_t), or w_t (a_t)
   const Acc* b = nullptr;        // of k's shape
   const Acc* beta = nullptr;     // one per token, or, with a stride, rows of V
@@ -271,7 +272,8 @@ OGIVE_INLINE void sweep_columns(const sweep<Acc>& w, even_pace& ask, index_t col
 }
 
 /// Writes with a removal, a token a pass: what the next token recalls is summed while this one writes, so that a state
-/// is read once for both.
+/// is read once for both; the last pass asks for the columns that are swept next. (Sums of their
+/// own for even and odd rows, and a narrower block for a lone token, did not help.)
 template <class Acc, class Arch, decay Decay, write Write, read Read, int Vectors, bool Tail>
 OGIVE_INLINE void sweep_removal(const sweep<Acc>& w, even_pace& ask, index_t column,
                                 const simd::lanes<Acc, Arch>& tail) noexcept {
@@ -289,6 +291,8 @@ OGIVE_INLINE void sweep_removal(const sweep<Acc>& w, even_pace& ask, index_t col
   }
   const Acc* from = w.from;
   index_t from_stride = w.from_stride;
+  const index_t next_column = column + Vectors * W;
+  const Acc* soon = next_column < w.value_dim ? w.from + next_column : w.after;
   const auto pass = [&](index_t t, auto last) __attribute__((always_inline)) {
     vector u[Vectors];
     vector o[Vectors];
@@ -309,6 +313,11 @@ OGIVE_INLINE void sweep_removal(const sweep<Acc>& w, even_pace& ask, index_t col
     for (index_t row = 0; row < w.key_dim; ++row) {
       vector s[Vectors];
       if (!last) ask();
+      if (last && soon != nullptr) {
+        unroll<Vectors>([&](auto j) __attribute__((always_inline)) {
+          __builtin_prefetch(soon + row * w.from_stride + j * W);
+        });
+      }
       columns.load(read, s);
       const vector k_at(k[row]);
       const vector q_at(q[row]);

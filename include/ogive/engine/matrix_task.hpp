@@ -341,7 +341,8 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
       }
       at.head = head(m);
       load_values(at);
-      lines_ahead ahead = rows_after(at, m);
+      lines_ahead ahead;
+      if (!p_.in_place) ahead = rows_after(at, m);
       w.ahead = &ahead;
       w.pace = pace_of<Arch, Write>(w, ahead.lines());
       if constexpr (Decay == decay::scalar) w.decay = token_decays(at.count, R);
@@ -355,6 +356,7 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
         }
       }
       if constexpr (folds_tokens) fold_head(w);
+      w.after = nullptr;
       if (p_.in_place) {
         step(w, at, m);
       } else {
@@ -466,6 +468,7 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     w.to_stride = v_first ? to.value_stride : to.key_stride;
     w.from = lies.data;
     w.from_stride = v_first ? lies.value_stride : lies.key_stride;
+    if (m + 1 < count_) w.after = p_.states.from(p_.states.state, sequence_, head(m + 1)).data;
     if (lies.data == nullptr) {
       zero_rows(w.to, w.to_stride, v_first ? V : K, v_first ? K : V);
       w.from = w.to;
