@@ -450,18 +450,19 @@ void run_matrix(const Op& op, const State& st, const view<typename Op::scalar, 4
   matrix_binding<Op> bound{&op, &o};
   form shape_of_run = Verb == verb::chunked ? form::chunked : form::recurrent;
   bool in_place = Verb == verb::step;
-  index_t segment = keeps_states(st) ? 0 : segment_of(how, policies_of<Op>, op.extents(), Verb == verb::forward);
   if constexpr (Verb == verb::forward) {
     const matrix_extents n = op.extents();
     const matrix_policies policies = policies_of<Op>;
     const bool choose = how.form == form::automatic;
     in_place = choose && brief(n.length, st);
     // Where writes only add, four tokens a sweep beat every chunk (K = V of 32 to 256: 2 to 20 %, with decays per key
-    // channel up to 40 %), but for the triangle of a short sequence. A removal costs a state of more than 16 KiB, which
-    // leaves the first-level cache, more sweeps than chunks.
-    const bool cheap = Op::writes == write::additive ||
+    // channel up to 40 %), but for the triangle of a short sequence. A state or two are chunked all the same, since long
+    // sequences of them are cut in time. A removal costs a state of more than 16 KiB, which leaves the first-level cache,
+    // more sweeps than chunks.
+    const bool adds = Op::writes == write::additive && n.heads > 2;
+    const bool small = (Op::decays != decay::scalar || Op::writes != write::additive) &&
                        n.key_dim * n.value_dim * static_cast<index_t>(sizeof(Acc)) <= 16384;
-    const bool swept = cheap && how.chunk == 0 && segment == 0 &&
+    const bool swept = (adds || small) && how.chunk == 0 && how.time_split == 0 &&
                        (continues(st) || !one_triangle(policies, n, n.length, 16, false, leaves_state(st)));
     shape_of_run = !choose ? how.form : in_place || swept || st.snapshots.present() ? form::recurrent : form::chunked;
     if constexpr (with_left_product<Op>) {
@@ -475,7 +476,8 @@ void run_matrix(const Op& op, const State& st, const view<typename Op::scalar, 4
       }
     }
   }
-  if (shape_of_run != form::chunked) segment = 0;
+  const bool cut = shape_of_run == form::chunked && !keeps_states(st);
+  const index_t segment = cut ? segment_of(how, policies_of<Op>, op.extents(), Verb == verb::forward) : 0;
   if constexpr (requires { op.columns(0, 0); }) {
     if (const index_t pieces = ctx.workers() > 1 ? value_pieces(op, st) : 1; pieces > 1) {
       return run_pieces<Acc>(pieces, op, st, *bound.o, shape_of_run, in_place, how, segment, ctx);

@@ -167,7 +167,8 @@ struct matrix_scratch {
     const bool chunked = p.how == form::chunked, per_key = decays == decay::per_key;
     const bool removes = writes != write::additive, low_rank = writes == write::low_rank;
     const index_t tokens = tile_rows<Acc>(plan.chunk);
-    const index_t rows = chunked ? tokens : plan.chunk * plan.queries;  // a sweep interleaves the query heads
+    // A sweep interleaves the query heads, and folds rows.
+    const index_t rows = chunked ? tokens : round_up(plan.chunk * plan.queries, folded_tokens);
     const index_t score = chunked ? tokens * padded<Acc>(plan.chunk) : 0;
     const index_t keys = rows * plan.k_stride;
     const index_t turned = p.n.key_dim * plan.turned<Acc>();

@@ -27,13 +27,13 @@ struct sweep {
   index_t from_stride = 0;
   Acc* to = nullptr;
   index_t to_stride = 0;
-  const Acc* after = nullptr;  // the state that is swept next, in rows like `from`
+  const Acc* after = nullptr;    // the state that is swept next, in rows like `from`
   const Acc* removal = nullptr;  // ρ_t of k's shape: S_{t-1}ᵀ ρ_t is what a write replaces (D_t k_t), or w_t (a_t)
   const Acc* b = nullptr;        // of k's shape
   const Acc* beta = nullptr;     // one per token, or, with a stride, rows of V
   index_t beta_stride = 0;
   const Acc* bonus = nullptr;  // q_t·(u ⊙ k_t), one per token
-  folds<Acc> folded;           // no weights: token by token
+  folds<Acc> folded;           // no weights: token by token; else tokens are whole folds
   lines_ahead* ahead = nullptr;
   index_t pace = 1;  // rows of the state from one line that is asked for to the next
 };
@@ -255,19 +255,24 @@ OGIVE_INLINE void sweep_columns(const sweep<Acc>& w, even_pace& ask, index_t col
   const Acc* from = w.from;
   index_t from_stride = w.from_stride;
   index_t t = 0;
-  for (; t + 4 <= w.tokens; t += 4) {
-    if (Decay != decay::none && w.folded.weights != nullptr) {
+  const auto advance = [&](auto together) __attribute__((always_inline)) {
+    t += together;
+    from = w.to;
+    from_stride = w.to_stride;
+  };
+  if constexpr (Decay != decay::none) {
+    while (w.folded.weights != nullptr && t < w.tokens) {
       sweep_folded<Acc, Arch, Decay, Read, Vectors, Tail>(w, ask, t, column, from, from_stride, tail);
-    } else {
-      sweep_block<Acc, Arch, Decay, Read, Vectors, 4, Tail>(w, ask, t, column, from, from_stride, tail);
+      advance(std::integral_constant<int, folded_tokens>{});
     }
-    from = w.to;
-    from_stride = w.to_stride;
   }
-  for (; t < w.tokens; ++t) {
+  while (t + 4 <= w.tokens) {
+    sweep_block<Acc, Arch, Decay, Read, Vectors, 4, Tail>(w, ask, t, column, from, from_stride, tail);
+    advance(std::integral_constant<int, 4>{});
+  }
+  while (t < w.tokens) {
     sweep_block<Acc, Arch, Decay, Read, Vectors, 1, Tail>(w, ask, t, column, from, from_stride, tail);
-    from = w.to;
-    from_stride = w.to_stride;
+    advance(std::integral_constant<int, 1>{});
   }
 }
 
@@ -314,9 +319,8 @@ OGIVE_INLINE void sweep_removal(const sweep<Acc>& w, even_pace& ask, index_t col
       vector s[Vectors];
       if (!last) ask();
       if (last && soon != nullptr) {
-        unroll<Vectors>([&](auto j) __attribute__((always_inline)) {
-          __builtin_prefetch(soon + row * w.from_stride + j * W);
-        });
+        unroll<Vectors>([&](auto j)
+                            __attribute__((always_inline)) { __builtin_prefetch(soon + row * w.from_stride + j * W); });
       }
       columns.load(read, s);
       const vector k_at(k[row]);

@@ -81,18 +81,6 @@ void forms_equal_the_definition(std::uint64_t seed, report& found) {
   });
 }
 
-/// A sweep over the sequence that takes four tokens together.
-template <class Op>
-constexpr bool folds(const way& how) {
-  if constexpr (requires(const Op& op) { op.operands(); }) {
-    return folds<decltype(std::declval<const Op&>().operands())>(how);
-  } else if constexpr (requires { Op::writes; }) {
-    return how.kind == way::kind::recurrent && Op::writes == write::additive && Op::decays != decay::none;
-  } else {
-    return false;
-  }
-}
-
 /// Splitting the sequence and carrying the state changes nothing: to the bit at chunk boundaries, and in sweeps anywhere,
 /// or between tokens that are taken together; else rounding.
 template <class Op>
