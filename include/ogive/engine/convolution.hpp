@@ -69,6 +69,13 @@ struct convolution_problem {
     at.live = lengths.present() ? std::min(lengths.at(number), at.length) : at.length;
     return at;
   }
+  /// Tokens of the longest sequence: no tap beyond them meets an input.
+  index_t longest() const noexcept {
+    if (!offsets.present() && !lengths.present()) return u.extent(1);
+    index_t most = 0;
+    for (index_t n = 0; n < sequences(); ++n) most = std::max(most, sequence(n).live);
+    return most;
+  }
 };
 
 /// How it is cut up: rows of inputs, `past` (whole vectors, Lk − 1 or more) of them before each block of `block`.

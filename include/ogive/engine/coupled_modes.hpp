@@ -21,7 +21,8 @@ inline namespace OGIVE_ABI {
 
 /// An operator of the engine: an aggregate of views with u [B, L, D], C [D, N], D [D], `lengths`, `offsets`, and
 /// - `states()` (N), `rank()` (R), `channels()` (D of the parameters);
-/// - `coefficients(d, step)`: A̅ and B̅ of a channel in double; noexcept, on a checked operator. Where it has Q [D, R, N],
+/// - `coefficients(d, step)`: A̅ and B̅ of a channel in double; noexcept, on a checked operator. Where it has Q [D, R,
+/// N],
 ///   these are its fields Lambda, P, Q and B as they stand;
 /// - `check_system(checker&)` of all but u, and `fields(f)`, which calls f(name, view) for each view that is read;
 /// - for `backward` the types `gradient` and `default_state_gradient`, `for_gradients(d, f)`, which calls
@@ -183,15 +184,9 @@ struct coupled_convolution {
     }
   };
 
-  static index_t longest(const Op& op) noexcept {
-    index_t most = op.offsets.present() ? 0 : op.u.extent(1);
-    for (index_t s = 0; op.offsets.present() && s + 1 < op.offsets.size(); ++s) {
-      most = std::max(most, op.offsets.at(s + 1) - op.offsets.at(s));
-    }
-    return most;
-  }
   static problem of(const Op& op, const view<T, 3>& y, index_t channel, index_t channels) noexcept {
-    problem p{.u = op.u.slice(2, channel, channels), .taps = longest(op), .offsets = op.offsets};
+    problem p{.u = op.u.slice(2, channel, channels), .offsets = op.offsets};
+    p.taps = p.longest();
     if (y.present()) p.y = y.slice(2, channel, channels);
     if (op.D.present()) p.skip = op.D.slice(0, channel, channels);
     return p;
@@ -411,11 +406,8 @@ struct coupled_modes_engine {
     if (ask && how.form != form::automatic && how.form != form::recurrent && how.form != form::convolution) {
       ask.refuse("form", status_code::value) << "has no other choice than automatic, recurrent or convolution";
     }
-    ask.given("u", op.u).extents("u", op.u, {-1, -1, -1}, "[B, L, D]");
     op.check_system(ask);
-    if (ask && op.channels() != op.u.extent(2)) {
-      ask.refuse("u") << "has D = " << op.u.extent(2) << " channels, the system has " << op.channels();
-    }
+    ask.given("u", op.u).extents("u", op.u, {-1, -1, op.channels()}, "[B, L, D], D as the system's");
     ask.offsets(op.offsets, op.u.extent(0), op.u.extent(1));
     if (ask) ask.lengths(op.lengths, coupled_sequences(op));
   }

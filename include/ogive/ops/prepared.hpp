@@ -39,6 +39,7 @@ namespace detail {
 ///   pack_bytes(op), pack(op, memory)  scratch to compute them, and that
 ///   token_cost<Acc>(op)               where `kernel` gives K [D, L]: vector operations of the sweep for a token of a
 ///                                     channel
+///   settles(op)                       if it may grow: whether it does not; growing, it is no convolution unasked
 /// and which calls f(name, view) for all views with `fields(f)`.
 template <class Op>
 concept preparable = has_steps<Op> && requires(const with_panels<Op>& op, arena memory) {
@@ -245,7 +246,7 @@ class prepared {
     return detail::convolution_problem<scalar>{.u = u.present() ? u : shape_only, .y = y, .taps = taps_};
   }
   bool convolution_pays(index_t tokens) const noexcept {
-    if (tokens > taps_ || cut_.size == 0) return false;
+    if (tokens > taps_ || cut_.size == 0 || !settles_) return false;
     const double blocks = std::ceil(static_cast<double>(tokens) / static_cast<double>(cut_.block));
     return 2 * blocks * detail::convolution_costs<accum>::transform(cut_.size) <
            static_cast<double>(tokens) * engine::template token_cost<accum>(op_);
@@ -277,6 +278,7 @@ class prepared {
     engine::pack(op_, ctx_.scratch(0, engine::pack_bytes(op_)));
     if constexpr (detail::has_kernel<Op>) {
       if (cut_.size == 0) return;
+      if constexpr (requires { engine::settles(op_); }) settles_ = engine::settles(op_);
       const index_t channels = engine::inputs(op_);
       kernel(prechecked, op_, view<accum, 2>(values_, {channels, taps_}, {cut_.size, 1}), ctx_);
       auto p = problem({}, {}, taps_);
@@ -310,6 +312,7 @@ class prepared {
   view<accum, 1> steps_[2]{};  // of set_rate: the next, and those in use
   index_t taps_ = 0;           // the kernel's length
   detail::convolution_cut cut_{};
+  bool settles_ = true;
   accum* values_ = nullptr;  // [channels, cut_.size]
 };
 
