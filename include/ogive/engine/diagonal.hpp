@@ -94,9 +94,9 @@ struct diagonal_engine {
       diagonal_problem<Acc> p = describe_diagonal<Acc>(bound, st, true);
       p.segment = segment_of(how, verb::forward, n);
       std::size_t all = 0;
-      for (const bool brief : {false, true}) {
+      for (const bool other : {false, true}) {  // brief, or swept in place
         for (const index_t sequences : {index_t{1}, n.batch * n.length}) {
-          p.plan = diagonal_plan::of<Acc>(n, op.shared_run(), sequences, is_complex<typename Op::number>, brief);
+          p.plan = plan_of<Acc>(op, sequences, other, other);
           all = std::max(all, scratch_of(p));
         }
       }
