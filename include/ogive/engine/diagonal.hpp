@@ -3,8 +3,8 @@
 //   h_t = a_t ⊙ h_{t-1} + b_t,   y_t = Re ⟨c_t, h_t⟩
 //
 // The decay differs per number of the state, so no chunk is a matrix product: the one form is the sweep over time, and
-// its limit is the exponential. The (B, L, D, N) states are never stored. Long sequences of few channels are swept in
-// segments of time, in parallel where workers are idle.
+// its limit is the exponential, or memory where a channel has one number of state. The (B, L, D, N) states are never
+// stored. Long sequences of few channels are swept in segments of time, in parallel where workers are idle.
 #pragma once
 
 #include <ogive/engine/diagonal_backward.hpp>
