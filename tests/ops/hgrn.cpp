@@ -44,11 +44,13 @@ TEST_CASE("gradients of HGRN in narrow types are those of double, rounded") {
   tests::check_law(testing::law_of_rounded_gradients<hgrn<bfloat16>, hgrn<double>>(), seed);
 }
 
-TEST_CASE("HGRN of many channels, in rows and not, is that of a few, to the bit") {
+TEST_CASE("HGRN of many channels, in rows and not, is that of a few, to the bit, for any number of workers") {
   OGIVE_SEED(seed, 204);
   testing::rng random(seed);
-  for (const index_t B : {1, 8}) {  // few tasks and many are cut differently
-    const index_t L = 21, D = 1100, few = 50;
+  const testing::thread_pool pool;
+  for (const int workers : {1, 3, 9}) {
+    context ctx = context::fork_join(pool, workers);
+    const index_t B = 2, L = 21, D = 1100, few = 50;
     const shape<3> all{B, L, D};
     testing::memory room;
     const hgrn<float> op{.x = testing::draw_uniform<float>(random, room, all),
@@ -57,8 +59,8 @@ TEST_CASE("HGRN of many channels, in rows and not, is that of a few, to the bit"
     // o, d_x and d_g with rows of channels, then with columns of tokens; then in slices of a few channels.
     tensor<float, 4> rows({3, B, L, D}), columns({3, B, D, L}), slices({3, B, L, D});
     const auto run = [&](const hgrn<float>& some, const view<const float, 3>& d_some, const view<float, 4>& to) {
-      forward(some, {}, to[0]);
-      backward(some, {}, d_some, {}, {.x = to[1], .g = to[2]});
+      forward(some, {}, to[0], {}, ctx);
+      backward(some, {}, d_some, {}, {.x = to[1], .g = to[2]}, {}, ctx);
     };
     run(op, d_o, rows);
     run(op, d_o, columns.all().permute({0, 1, 3, 2}));

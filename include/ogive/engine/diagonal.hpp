@@ -40,7 +40,7 @@ void run_diagonal(const Op& op, const State& st, const view<typename Op::scalar,
   using Acc = sweep_t<typename Op::scalar, real_of<typename State::storage_type>>;
   const diagonal_binding<Op> bound{&op, &y};
   const bool brief = Verb == verb::step || (Verb == verb::forward && how.form == form::automatic);
-  diagonal_problem<Acc> p = describe_diagonal<Acc>(bound, st, brief);
+  diagonal_problem<Acc> p = describe_diagonal<Acc>(bound, st, brief, ctx.workers());
   p.segment = segment_of(how, Verb, p.n);
   const std::size_t bytes = scratch_of(p);
   ctx.reserve(static_cast<std::size_t>(ctx.workers()) * bytes);
@@ -96,7 +96,7 @@ struct diagonal_engine {
       std::size_t all = 0;
       for (const bool other : {false, true}) {  // brief, or swept in place
         for (const index_t sequences : {index_t{1}, n.batch * n.length}) {
-          p.plan = plan_of<Acc>(op, sequences, other, other);
+          p.plan = plan_of<Acc>(op, sequences, other, other, 1);
           all = std::max(all, scratch_of(p));
         }
       }

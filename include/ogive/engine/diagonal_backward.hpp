@@ -425,7 +425,8 @@ diagonal_shared_sum shared_sum(const view<X, 4>& to, index_t run, const diagonal
 template <class Acc, class Op, class State, class StateGradient>
 diagonal_backward_problem<Acc> describe_backward(const diagonal_binding<Op>& bound,
                                                  const diagonal_backward_binding<Op>& back, const State& st,
-                                                 const StateGradient& d_st, bool swept_in_place) noexcept {
+                                                 const StateGradient& d_st, bool swept_in_place,
+                                                 index_t workers) noexcept {
   const Op& op = *bound.op;
   const gradient<Op>& d = *back.d;
   diagonal_backward_problem<Acc> q{};
@@ -437,7 +438,8 @@ diagonal_backward_problem<Acc> describe_backward(const diagonal_binding<Op>& bou
     runs[0] = std::max<index_t>(1, op.group_size(op.B));
     runs[1] = std::max<index_t>(1, op.group_size(op.C));
   }
-  const diagonal_plan plan = plan_of<Acc>(op, has_direct_operands<Op> ? 1 : q.forward.sequences, false, swept_in_place);
+  const diagonal_plan plan =
+      plan_of<Acc>(op, has_direct_operands<Op> ? 1 : q.forward.sequences, false, swept_in_place, workers);
   q.forward.plan = backward_plan<Acc>(plan, q.forward.n, runs);
   if constexpr (has_shared_operands<Op>) {
     q.shared[0] = shared_sum(d.B, runs[0], q.forward.n, q.forward.plan);
@@ -480,7 +482,7 @@ void run_diagonal_backward(const Op& op, const State& st, const view<const typen
   const view<typename Op::scalar, 3> no_output;
   const diagonal_binding<Op> bound{&op, &no_output};
   const diagonal_backward_binding<Op> back{&op, &d_y, &d, how.accumulate};
-  const auto q = describe_backward<Acc>(bound, back, st, d_st, gradients_in_place(op, d_y, d));
+  const auto q = describe_backward<Acc>(bound, back, st, d_st, gradients_in_place(op, d_y, d), ctx.workers());
   const std::size_t bytes = backward_scratch_of(q);
   const index_t workers = ctx.workers(), blocks = q.forward.plan.blocks;
   ctx.reserve(static_cast<std::size_t>(workers) * bytes);
@@ -522,7 +524,7 @@ std::size_t diagonal_backward_bytes(const Op& op) noexcept {
     const typename Op::default_state st{};
     const auto scratch = [&](bool in_place) noexcept {
       const typename Op::default_state_gradient d_st{};
-      return backward_scratch_of(describe_backward<Acc>(bound, back, st, d_st, in_place));
+      return backward_scratch_of(describe_backward<Acc>(bound, back, st, d_st, in_place, 1));
     };
     return std::max(scratch(false), scratch(true));
   };

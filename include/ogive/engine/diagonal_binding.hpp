@@ -53,9 +53,9 @@ index_t diagonal_sequences(const Op& op) noexcept {
 
 /// `swept_in_place`: of direct operands, whether all channels are neighbours.
 template <class Acc, class Op>
-diagonal_plan plan_of(const Op& op, index_t sequences, bool brief, bool swept_in_place) noexcept {
+diagonal_plan plan_of(const Op& op, index_t sequences, bool brief, bool swept_in_place, index_t workers) noexcept {
   if constexpr (has_direct_operands<Op>) {
-    return diagonal_plan::direct_of<Acc>(op.extents(), sequences, swept_in_place);
+    return diagonal_plan::direct_of<Acc>(op.extents(), sequences, swept_in_place, workers);
   } else {
     return diagonal_plan::of<Acc>(op.extents(), op.shared_run(), sequences, is_complex<typename Op::number>, brief);
   }
@@ -70,7 +70,8 @@ bool swept_in_place(const Op& op, const X&... tensors) noexcept {
 }
 
 template <class Acc, class Op, class State>
-diagonal_problem<Acc> describe_diagonal(const diagonal_binding<Op>& bound, const State& st, bool brief) noexcept {
+diagonal_problem<Acc> describe_diagonal(const diagonal_binding<Op>& bound, const State& st, bool brief,
+                                        index_t workers = 1) noexcept {
   const Op& op = *bound.op;
   diagonal_problem<Acc> p{};
   p.n = op.extents();
@@ -83,7 +84,7 @@ diagonal_problem<Acc> describe_diagonal(const diagonal_binding<Op>& bound, const
   p.offsets = op.offsets;
   p.lengths = op.lengths;
   p.sequences = diagonal_sequences(op);
-  p.plan = plan_of<Acc>(op, p.sequences, brief, swept_in_place(op, *bound.y));
+  p.plan = plan_of<Acc>(op, p.sequences, brief, swept_in_place(op, *bound.y), workers);
   return p;
 }
 

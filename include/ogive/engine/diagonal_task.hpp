@@ -59,7 +59,7 @@ constexpr index_t whole_vectors(index_t count) noexcept {
   return (count + simd::width<Acc> - 1) / simd::width<Acc> * simd::width<Acc>;
 }
 
-/// How a call is cut up: a function of shape and verb.
+/// How a call is cut up: a function of shape and verb, but for direct operands.
 struct diagonal_plan {
   bool factored;
   bool direct;
@@ -102,18 +102,20 @@ struct diagonal_plan {
     return p;
   }
 
-  /// Of direct operands: 4 KiB of neighbouring channels, half of it where that leaves few tasks. 2 KiB reach 0.85 of
-  /// the bandwidth that 4 KiB do, 1 KiB 0.75.
+  /// Of direct operands: 4 KiB of neighbouring channels; half of it, or a quarter, where workers would have nothing to
+  /// do, which costs one of them 15 or 25 %. Channels never meet, so the bits are those of any width.
   template <class Acc>
-  static diagonal_plan direct_of(const diagonal_extents& n, index_t sequences, bool in_place) noexcept {
-    constexpr index_t line = 64 / static_cast<index_t>(sizeof(Acc)), page = 64 * line, few_tasks = 8;
+  static diagonal_plan direct_of(const diagonal_extents& n, index_t sequences, bool in_place,
+                                 index_t workers) noexcept {
+    constexpr index_t line = 64 / static_cast<index_t>(sizeof(Acc)), page = 64 * line;
     diagonal_plan p{};
     p.direct = true;
     p.in_place = in_place;
     p.planes = 1;
-    const auto blocks_of = [&](index_t most) noexcept { return std::max<index_t>(1, (n.channels + most - 1) / most); };
-    p.blocks = blocks_of(!in_place ? 2 * line : sequences * blocks_of(page) < few_tasks ? page / 2 : page);
-    p.step = std::max<index_t>(1, ((n.channels + p.blocks - 1) / p.blocks + line - 1) / line) * line;
+    index_t most = in_place ? page : 2 * line;
+    const auto blocks = [&] { return std::max<index_t>(1, (n.channels + most - 1) / most); };
+    while (most > page / 4 && sequences * blocks() < workers) most /= 2;
+    p.step = std::max<index_t>(1, ((n.channels + blocks() - 1) / blocks() + line - 1) / line) * line;
     p.row = whole_vectors<Acc>(p.step);
     p.blocks = (n.channels + p.step - 1) / p.step;
     p.tokens = std::clamp<index_t>(n.length, 1, 32);
