@@ -140,22 +140,55 @@ inline double seconds_of_sum(index_t bytes) {
   return seconds / static_cast<double>(repeats);
 }
 
-/// The loop of a benchmark that works with `threads` threads: seconds of one iteration.
+/// Seconds of one iteration, and the share of the peak of multiply-adds that the machine gave meanwhile.
+struct iteration {
+  double seconds;
+  double share = 1;
+  operator double() const noexcept { return seconds; }
+};
+
+/// The loop of a benchmark that works with `threads` threads. The core may be lent to others at the same time, which a
+/// peak taken at its best moment does not know: so one thread stops every now and then, unmeasured, to multiply and add
+/// from registers for a sixteenth of the time that it has worked.
 template <class Work>
-double iterate(benchmark::State& state, int threads, const Work& work) {
+iteration iterate(benchmark::State& state, int threads, const Work& work) {
   const auto now = threads == 1 ? thread_seconds : wall_seconds;
-  const double begin = now();
+  constexpr index_t rounds = 2000, chains = 12;
+  const double peak = fma_peak<float>();
+  const index_t every = std::max<index_t>(1, static_cast<index_t>(state.max_iterations) / 32);
+  double worked = 0, multiplied = 0, flops = 0;
+  index_t done = 0;
+  double begin = now();
   for (auto _ : state) {
     work();
     benchmark::ClobberMemory();
+    if (++done % every != 0 || threads > 1) continue;
+    worked += now() - begin;
+    state.PauseTiming();
+    do {
+      const double start = now();
+      detail::multiply_add<float>(rounds, std::make_index_sequence<chains>());
+      multiplied += now() - start;
+      flops += 2.0 * static_cast<double>(simd::width<float> * chains * rounds);
+    } while (multiplied < worked / 16);
+    state.ResumeTiming();
+    begin = now();
   }
-  return std::max(now() - begin, 1e-9) / static_cast<double>(state.iterations());
+  worked += now() - begin;
+  const double seconds = std::max(worked, 1e-9) / static_cast<double>(state.iterations());
+  return {seconds, flops > 0 ? std::min(1.0, flops / multiplied / peak) : 1.0};
 }
 
 /// The counter every benchmark carries: the fraction reached of the limit that binds it. Both are the time of one
 /// iteration; what is a pure number must not be a rate of Google Benchmark's, which it prints per second.
 inline void report_limit(benchmark::State& state, double seconds, double limit_seconds) {
   state.counters["limit_fraction"] = limit_seconds / seconds;
+}
+
+/// The same where the peak of multiply-adds is the limit, of which the machine gave a share, the counter `machine`.
+inline void report_limit(benchmark::State& state, const iteration& one, double limit_seconds) {
+  state.counters["limit_fraction"] = limit_seconds / one.share / one.seconds;
+  state.counters["machine"] = one.share;
 }
 
 }  // namespace ogive::bench

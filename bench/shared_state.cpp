@@ -53,7 +53,7 @@ void run(benchmark::State& state) {
       recurrent(op, h, s.y);
     }
   };
-  const double seconds = bench::iterate(state, 1, [&] {
+  const auto seconds = bench::iterate(state, 1, [&] {
     if constexpr (Dense) {
       once(s.dense(), s.h.all());
     } else {

@@ -67,7 +67,7 @@ struct problem {
 template <class T>
 void kernels(benchmark::State& state) {
   problem<T> p(1, state.range(0), 16, state.range(1));
-  const double seconds = iterate(state, 1, [&] { kernel(p.op(), p.K.all(), p.ctx); });
+  const auto seconds = iterate(state, 1, [&] { kernel(p.op(), p.K.all(), p.ctx); });
   report_limit(state, seconds, 4 * p.work() / fma_peak<T>());
 }
 
@@ -75,14 +75,14 @@ void kernels(benchmark::State& state) {
 template <class T>
 void kernels_prepared(benchmark::State& state) {
   problem<T> p(1, state.range(0), 16, state.range(1));
-  const double seconds = iterate(state, 1, [&] { kernel(p.prepared(), p.K.all(), p.ctx); });
+  const auto seconds = iterate(state, 1, [&] { kernel(p.prepared(), p.K.all(), p.ctx); });
   report_limit(state, seconds, 4 * p.work() / fma_peak<T>());
 }
 
 template <class T>
 void sweeps(benchmark::State& state) {
   problem<T> p(1, state.range(0), 64, state.range(1));
-  const double seconds = iterate(state, 1, [&] { recurrent(p.op(), {}, p.y, {}, p.ctx); });
+  const auto seconds = iterate(state, 1, [&] { recurrent(p.op(), {}, p.y, {}, p.ctx); });
   report_limit(state, seconds, 16 * p.work() / fma_peak<T>());
 }
 
@@ -184,7 +184,7 @@ void s4_kernels(benchmark::State& state) {
 /// The limit is the lower one: a convolution has at least its kernel.
 void s4_forward(benchmark::State& state) {
   s4_problem p(state.range(0), state.range(1));
-  const double seconds = iterate(state, 1, [&] { p.run(form::automatic); });
+  const auto seconds = iterate(state, 1, [&] { p.run(form::automatic); });
   report_limit(state, seconds, std::min(p.sweep_limit(), p.kernel_limit()));
   const auto [sweep, fast, chosen] = stopwatch(1).least(
       0.05, [&] { p.run(form::recurrent); }, [&] { p.run(form::convolution); }, [&] { p.run(form::automatic); });
@@ -209,13 +209,15 @@ struct gated_problem {
 
 void gated(benchmark::State& state) {
   gated_problem p(state.range(0), state.range(1));
-  report_limit(state, iterate(state, 1, [&] { forward(p.op(), {}, p.o, {}, p.ctx); }), p.limit(1));
+  const double seconds = iterate(state, 1, [&] { forward(p.op(), {}, p.o, {}, p.ctx); });
+  report_limit(state, seconds, p.limit(1));
 }
 void gated_gradients(benchmark::State& state) {
   gated_problem p(state.range(0), state.range(1));
   p.d_x = p.d_g = p.x;
   const auto back = [&] { backward(p.op(), {}, p.o, {}, {.x = p.d_x, .g = p.d_g}, {}, p.ctx); };
-  report_limit(state, iterate(state, 1, back), p.limit(5.0 / 3));
+  const double seconds = iterate(state, 1, back);
+  report_limit(state, seconds, p.limit(5.0 / 3));
 }
 
 constexpr index_t long_sequence = 16384;

@@ -217,15 +217,19 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     }
   }
 
-  /// What the next chunk will want of member m.
-  lines_ahead rows_of_next(tokens at, index_t m) const noexcept {
+  /// What is wanted after member m: of the next one, or of the next chunk's first. No further ahead, since a chunk's rows of
+  /// all members, as far apart as they are, fall on few sets of a cache.
+  lines_ahead rows_after(tokens at, index_t m) const noexcept {
     lines_ahead lines;
+    const bool last = m + 1 == count_;
+    if (!last) at.token -= at.count;
+    m = last ? 0 : m + 1;
     const auto add = [&](operand which, index_t head) noexcept {
       at.head = head;
       p_.hooks.ahead(p_.hooks.op, which, at, lines);
     };
     const index_t g = group(m);
-    add(operand::value, at.head);
+    add(operand::value, head(m));
     if (m == 0 || g != group(m - 1)) {
       add(operand::key, shared(p_.n.key_heads, g));
       for (index_t r = 0; r < plan_.queries; ++r) add(operand::query, query_head(r, g));
@@ -241,7 +245,7 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     for (index_t m = 0; m < count_; ++m) {
       if (m == 0 || group(m) != group(m - 1)) load_group(at, group(m));
       at.head = head(m);
-      c.ahead = rows_of_next(at, m);
+      c.ahead = rows_after(at, m);
       this->load_head(c, at);
       c.state = state(m);
       c.fresh = fresh_[m];
@@ -298,6 +302,23 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     }
   }
 
+  /// Sweeps fold tokens where that spares decays; a step does not, so that it gives the same bits as the next one.
+  static constexpr bool folds_tokens = Write == write::additive && Decay != decay::none;
+  void fold(const sweep<Acc>& w) noexcept {
+    if (p_.in_place) return;
+    fold_tokens<Acc, Arch, Decay, Read>(w.tokens / folded_tokens, w.q, w.k, w.decay, plan_.k_stride, s_.folded);
+  }
+  void fold_head(sweep<Acc>& w) noexcept {
+    if (p_.in_place) return;
+    const index_t blocks = w.tokens / folded_tokens;
+    if constexpr (Decay == decay::per_key) fold(w);
+    if constexpr (Decay == decay::scalar) decay_folded<Acc, Read>(blocks, w.decay, s_.folded);
+    for (index_t t = 0; Read == read::before && t < blocks * folded_tokens; ++t) {
+      s_.folded.weights[t * folded_tokens + t % folded_tokens] = w.bonus[t];
+    }
+    w.folded = s_.folded;
+  }
+
   void recurrent(tokens at) noexcept {
     const index_t R = plan_.queries;
     sweep<Acc> w;
@@ -314,10 +335,14 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     w.b = s_.b;
     w.bonus = s_.bonus;
     for (index_t m = 0; m < count_; ++m) {
-      if (m == 0 || group(m) != group(m - 1)) interleave_group(at, group(m));
+      if (m == 0 || group(m) != group(m - 1)) {
+        interleave_group(at, group(m));
+        if constexpr (folds_tokens && Decay == decay::scalar) fold(w);
+      }
       at.head = head(m);
       load_values(at);
-      lines_ahead ahead = rows_of_next(at, m);
+      lines_ahead ahead;
+      if (!p_.in_place) ahead = rows_after(at, m);
       w.ahead = &ahead;
       w.pace = pace_of<Arch, Write>(w, ahead.lines());
       if constexpr (Decay == decay::scalar) w.decay = token_decays(at.count, R);
@@ -330,6 +355,8 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
           s_.bonus[i] = bonus(s_.q + i * plan_.k_stride, s_.k + (i / R * R + writer()) * plan_.k_stride);
         }
       }
+      if constexpr (folds_tokens) fold_head(w);
+      w.after = nullptr;
       if (p_.in_place) {
         step(w, at, m);
       } else {
@@ -441,6 +468,7 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     w.to_stride = v_first ? to.value_stride : to.key_stride;
     w.from = lies.data;
     w.from_stride = v_first ? lies.value_stride : lies.key_stride;
+    if (m + 1 < count_) w.after = p_.states.from(p_.states.state, sequence_, head(m + 1)).data;
     if (lies.data == nullptr) {
       zero_rows(w.to, w.to_stride, v_first ? V : K, v_first ? K : V);
       w.from = w.to;
