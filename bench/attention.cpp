@@ -46,11 +46,12 @@ void run(benchmark::State& state, int workers, double flops, const Call& call) {
   context serial;
   context threads = workers > 1 ? openmp_context(workers) : context();
   call(threads);
-  const double alone = workers > 1 ? bench::least_seconds([&] { call(serial); }) : 0;
-  const double together = workers > 1 ? bench::least_seconds([&] { call(threads); }) : 1;
   const auto seconds = bench::iterate(state, workers, [&] { call(threads); });
   bench::report_limit(state, seconds, flops / (bench::fma_peak<T>() * workers));
-  if (workers > 1) state.counters["speedup"] = alone / together;
+  if (workers == 1) return;
+  const auto [alone, together] = bench::stopwatch(workers).least(
+      0.1, [&] { call(serial); }, [&] { call(threads); });
+  state.counters["speedup"] = alone / together;
 }
 
 template <class T, class Map, form Form>

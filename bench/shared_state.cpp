@@ -70,9 +70,9 @@ void sizes(benchmark::internal::Benchmark* b) {
   }
 }
 
-BENCHMARK(run<true, false>)->Name("lti/recurrent")->Apply(sizes);
-BENCHMARK(run<true, true>)->Name("lti/step")->Apply(sizes);
-BENCHMARK(run<false, false>)->Name("s5/recurrent")->Apply(sizes);
-BENCHMARK(run<false, true>)->Name("s5/step")->Apply(sizes);
+BENCHMARK(run<true, false>)->Name("lti/recurrent/f32")->Apply(sizes);
+BENCHMARK(run<true, true>)->Name("lti/step/f32")->Apply(sizes);
+BENCHMARK(run<false, false>)->Name("s5/recurrent/f32")->Apply(sizes);
+BENCHMARK(run<false, true>)->Name("s5/step/f32")->Apply(sizes);
 
 }  // namespace
