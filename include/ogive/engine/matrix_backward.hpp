@@ -186,10 +186,7 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
   using panel = linalg::panel<T>;
 
  public:
-  OGIVE_NOINLINE static void run(const matrix_backward_problem<Acc>& p, index_t task, arena memory) noexcept {
-    const auto forward = matrix_scratch<Acc>::carve(p.forward, memory);
-    matrix_backward_task(p, forward, matrix_backward_scratch<Acc>::carve(p, memory)).block(task);
-  }
+  OGIVE_NOINLINE static void run(const matrix_backward_problem<Acc>& p, index_t task, arena memory) noexcept;
 
  private:
   matrix_backward_task(const matrix_backward_problem<Acc>& p, const matrix_scratch<Acc>& forward,
@@ -883,6 +880,14 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
   bool given_ = false;    // there is an initial state
   bool resting_ = false;  // the cotangent of the state is still zero
 };
+
+// Not inline, so that an extern template spares a unit the bodies.
+template <class Acc, class Arch, decay Decay, write Write, read Read>
+void matrix_backward_task<Acc, Arch, Decay, Write, Read>::run(const matrix_backward_problem<Acc>& p, index_t task,
+                                                              arena memory) noexcept {
+  const auto forward = matrix_scratch<Acc>::carve(p.forward, memory);
+  matrix_backward_task(p, forward, matrix_backward_scratch<Acc>::carve(p, memory)).block(task);
+}
 
 /// Cotangents that are not given: zeros, all in one place.
 template <class T>
