@@ -120,34 +120,13 @@ class diagonal_backward_task : diagonal_task<Acc, Arch, Complex> {
   using forward::W;
 
  public:
-  OGIVE_NOINLINE static void run(const diagonal_backward_problem<Acc>& q, index_t block, arena memory) noexcept {
-    const auto s = diagonal_backward_scratch<Acc>::carve(q, memory);
-    zero_numbers(s.adjoints.d_A, q.forward.n.states * q.forward.plan.planes * q.forward.plan.row);
-    zero_numbers(s.adjoints.sums, 2 * q.forward.plan.row);
-    for (const int i : {0, 1}) {
-      if (q.shared[i].wanted && !q.shared[i].direct()) zero_numbers(s.kept_sum[i], q.shared[i].rows() * q.sum_row(i));
-    }
-    for (index_t n = 0; n < q.forward.sequences; ++n) {
-      diagonal_backward_task(q, s, n, block).sequence();
-    }
-    diagonal_backward_task(q, s, 0, block).finish();
-  }
+  OGIVE_NOINLINE static void run(const diagonal_backward_problem<Acc>& q, index_t block, arena memory) noexcept;
 
   /// Rows [begin, end) of the sums of a task that share a group with the tasks before or after it: added to the totals,
   /// which go where they belong when the group is complete.
   OGIVE_NOINLINE static void gather(const diagonal_backward_problem<Acc>& q, const diagonal_backward_scratch<Acc>& of,
                                     const diagonal_backward_scratch<Acc>& in, index_t block, int which, index_t begin,
-                                    index_t end) noexcept {
-    const diagonal_shared_sum& sum = q.shared[which];
-    const index_t row = q.sum_row(which), step = q.forward.plan.step;
-    const index_t group = block * step / sum.run;
-    const bool first = block * step == group * sum.run;
-    const bool last = std::min((block + 1) * step, q.forward.n.channels) == (group + 1) * sum.run;
-    const Acc* from = of.kept_sum[which];
-    Acc* to = in.total[which];
-    for (index_t i = begin * row; i < end * row; ++i) to[i] = first ? from[i] : to[i] + from[i];
-    if (last) drain_rows(q, which, group, to, begin, end);
-  }
+                                    index_t end) noexcept;
 
  private:
   diagonal_backward_task(const diagonal_backward_problem<Acc>& q, const diagonal_backward_scratch<Acc>& s,
@@ -312,6 +291,38 @@ class diagonal_backward_task : diagonal_task<Acc, Arch, Complex> {
   const diagonal_backward_problem<Acc>& q_;
   const diagonal_backward_scratch<Acc>& s_;
 };
+
+// Not inline, so that an extern template spares a unit the bodies.
+template <class Acc, class Arch, bool Complex>
+void diagonal_backward_task<Acc, Arch, Complex>::run(const diagonal_backward_problem<Acc>& q, index_t block,
+                                                     arena memory) noexcept {
+  const auto s = diagonal_backward_scratch<Acc>::carve(q, memory);
+  zero_numbers(s.adjoints.d_A, q.forward.n.states * q.forward.plan.planes * q.forward.plan.row);
+  zero_numbers(s.adjoints.sums, 2 * q.forward.plan.row);
+  for (const int i : {0, 1}) {
+    if (q.shared[i].wanted && !q.shared[i].direct()) zero_numbers(s.kept_sum[i], q.shared[i].rows() * q.sum_row(i));
+  }
+  for (index_t n = 0; n < q.forward.sequences; ++n) {
+    diagonal_backward_task(q, s, n, block).sequence();
+  }
+  diagonal_backward_task(q, s, 0, block).finish();
+}
+
+template <class Acc, class Arch, bool Complex>
+void diagonal_backward_task<Acc, Arch, Complex>::gather(const diagonal_backward_problem<Acc>& q,
+                                                        const diagonal_backward_scratch<Acc>& of,
+                                                        const diagonal_backward_scratch<Acc>& in, index_t block,
+                                                        int which, index_t begin, index_t end) noexcept {
+  const diagonal_shared_sum& sum = q.shared[which];
+  const index_t row = q.sum_row(which), step = q.forward.plan.step;
+  const index_t group = block * step / sum.run;
+  const bool first = block * step == group * sum.run;
+  const bool last = std::min((block + 1) * step, q.forward.n.channels) == (group + 1) * sum.run;
+  const Acc* from = of.kept_sum[which];
+  Acc* to = in.total[which];
+  for (index_t i = begin * row; i < end * row; ++i) to[i] = first ? from[i] : to[i] + from[i];
+  if (last) drain_rows(q, which, group, to, begin, end);
+}
 
 /// An operator with its cotangent and the gradients asked for: what the hooks see.
 template <class Op>

@@ -39,16 +39,7 @@ class diagonal_scan : diagonal_task<Acc, Arch, Complex> {
   }
 
   OGIVE_NOINLINE static void run(const diagonal_problem<Acc>& p, index_t index, scan_part what,
-                                 const time_shares& shares, index_t i, arena memory, arena first) noexcept {
-    diagonal_scan scan(p, diagonal_scratch<Acc>::carve(p, memory), index);
-    diagonal_scratch<Acc>::carve(p, first);
-    const auto carries = diagonal_carries<Acc>::carve(p, first);
-    switch (what) {
-      case scan_part::begin: return scan.begin(shares, carries, i);
-      case scan_part::carry: return scan.carry(shares, carries);
-      case scan_part::finish: return scan.finish(shares, carries, i);
-    }
-  }
+                                 const time_shares& shares, index_t i, arena memory, arena first) noexcept;
 
  private:
   diagonal_scan(const diagonal_problem<Acc>& p, const diagonal_scratch<Acc>& s, index_t index) noexcept
@@ -92,6 +83,20 @@ class diagonal_scan : diagonal_task<Acc, Arch, Complex> {
     this->store_state();
   }
 };
+
+// Not inline, so that an extern template spares a unit the bodies.
+template <class Acc, class Arch, bool Complex>
+void diagonal_scan<Acc, Arch, Complex>::run(const diagonal_problem<Acc>& p, index_t index, scan_part what,
+                                            const time_shares& shares, index_t i, arena memory, arena first) noexcept {
+  diagonal_scan scan(p, diagonal_scratch<Acc>::carve(p, memory), index);
+  diagonal_scratch<Acc>::carve(p, first);
+  const auto carries = diagonal_carries<Acc>::carve(p, first);
+  switch (what) {
+    case scan_part::begin: return scan.begin(shares, carries, i);
+    case scan_part::carry: return scan.carry(shares, carries);
+    case scan_part::finish: return scan.finish(shares, carries, i);
+  }
+}
 
 }  // namespace detail
 }  // namespace OGIVE_ABI

@@ -192,9 +192,7 @@ struct diagonal_scratch {
 template <class Acc, class Arch, bool Complex>
 class diagonal_task {
  public:
-  OGIVE_NOINLINE static void run(const diagonal_problem<Acc>& p, index_t task, arena memory) noexcept {
-    diagonal_task(p, diagonal_scratch<Acc>::carve(p, memory), task).sequence();
-  }
+  OGIVE_NOINLINE static void run(const diagonal_problem<Acc>& p, index_t task, arena memory) noexcept;
 
  protected:
   using vector = simd::batch<Acc, Arch>;
@@ -506,6 +504,12 @@ class diagonal_task {
   carried carried_ = carried::state;
   diagonal_tile at_;
 };
+
+// Not inline, so that an extern template spares a unit the bodies.
+template <class Acc, class Arch, bool Complex>
+void diagonal_task<Acc, Arch, Complex>::run(const diagonal_problem<Acc>& p, index_t task, arena memory) noexcept {
+  diagonal_task(p, diagonal_scratch<Acc>::carve(p, memory), task).sequence();
+}
 
 }  // namespace detail
 }  // namespace OGIVE_ABI

@@ -238,30 +238,12 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
  public:
   /// Gradients go to `op`, what the adjoints see as theirs.
   OGIVE_NOINLINE static void run(const matrix_backward_problem<Acc>& p, index_t task, const void* op,
-                                 arena memory) noexcept {
-    const auto forward = matrix_scratch<Acc>::carve(p.forward, memory);
-    matrix_backward_task(p, forward, matrix_backward_scratch<Acc>::carve(p, memory), task, op).sequence();
-  }
+                                 arena memory) noexcept;
 
   /// Adds what the tasks [first, first + count) left, each in a memory of its own, in this order, and hands what is
   /// complete to the adjoints: every `pieces`-th chunk. The sums go on in the first memory.
   OGIVE_NOINLINE static void join(const matrix_backward_problem<Acc>& p, index_t first, index_t count, const void* op,
-                                  const joint_memory& of, index_t piece, index_t pieces, arena memory) noexcept {
-    matrix_scratch<Acc> panels;
-    const auto scratch = [&](arena m) noexcept {
-      panels = matrix_scratch<Acc>::carve(p.forward, m);
-      return matrix_backward_scratch<Acc>::carve(p, m);
-    };
-    Acc* sum = scratch(of(0)).carried;
-    for (index_t i = 0; i < count; ++i) {
-      const Acc* joint = scratch(of(i)).joint;
-      const auto mine = scratch(memory);
-      const matrix_backward_task task(p, panels, mine, first + i, op);
-      for (index_t c = piece; c < task.chunks_; c += pieces) {
-        task.join_chunk(c, (first + i) % p.parts() == 0, joint + c * p.joint_chunk(), sum + c * p.joint_chunk());
-      }
-    }
-  }
+                                  const joint_memory& of, index_t piece, index_t pieces, arena memory) noexcept;
 
  private:
   matrix_backward_task(const matrix_backward_problem<Acc>& p, const matrix_scratch<Acc>& forward,
@@ -999,6 +981,34 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
   bool given_ = false;    // there is an initial state
   bool resting_ = false;  // the cotangent of the state is still zero
 };
+
+// Not inline, so that an extern template spares a unit the bodies.
+template <class Acc, class Arch, decay Decay, write Write, read Read>
+void matrix_backward_task<Acc, Arch, Decay, Write, Read>::run(const matrix_backward_problem<Acc>& p, index_t task,
+                                                              const void* op, arena memory) noexcept {
+  const auto forward = matrix_scratch<Acc>::carve(p.forward, memory);
+  matrix_backward_task(p, forward, matrix_backward_scratch<Acc>::carve(p, memory), task, op).sequence();
+}
+
+template <class Acc, class Arch, decay Decay, write Write, read Read>
+void matrix_backward_task<Acc, Arch, Decay, Write, Read>::join(const matrix_backward_problem<Acc>& p, index_t first,
+                                                               index_t count, const void* op, const joint_memory& of,
+                                                               index_t piece, index_t pieces, arena memory) noexcept {
+  matrix_scratch<Acc> panels;
+  const auto scratch = [&](arena m) noexcept {
+    panels = matrix_scratch<Acc>::carve(p.forward, m);
+    return matrix_backward_scratch<Acc>::carve(p, m);
+  };
+  Acc* sum = scratch(of(0)).carried;
+  for (index_t i = 0; i < count; ++i) {
+    const Acc* joint = scratch(of(i)).joint;
+    const auto mine = scratch(memory);
+    const matrix_backward_task task(p, panels, mine, first + i, op);
+    for (index_t c = piece; c < task.chunks_; c += pieces) {
+      task.join_chunk(c, (first + i) % p.parts() == 0, joint + c * p.joint_chunk(), sum + c * p.joint_chunk());
+    }
+  }
+}
 
 /// Cotangents that are not given: zeros, all in one place.
 template <class T>

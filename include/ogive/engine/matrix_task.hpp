@@ -34,28 +34,14 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
   using panels::query_panel, panels::s_, panels::score_panel, panels::shared;
 
  public:
-  OGIVE_NOINLINE static void run(const matrix_problem<Acc>& p, index_t task, arena memory) noexcept {
-    matrix_task(p, matrix_scratch<Acc>::carve(p, memory), task).sequence();
-  }
+  OGIVE_NOINLINE static void run(const matrix_problem<Acc>& p, index_t task, arena memory) noexcept;
 
   /// Segments of time of a task, and a part of its scan over them.
   static index_t segments(const matrix_problem<Acc>& p, index_t task) noexcept {
     return p.segment == 0 ? 1 : segments_of(matrix_task(p, {}, task).span_.length, p.segment);
   }
   OGIVE_NOINLINE static void run_part(const matrix_problem<Acc>& p, index_t task, scan_part what,
-                                      const time_shares& shares, index_t i, arena memory, arena first) noexcept {
-    matrix_task part(p, matrix_scratch<Acc>::carve(p, memory), task);
-    matrix_scratch<Acc>::carve(p, first);
-    const auto carries = matrix_carries<Acc>::carve(p, first);
-    switch (what) {
-      case scan_part::begin:
-        return part.begin(shares, carries, i);
-      case scan_part::carry:
-        return part.carry(shares, carries);
-      case scan_part::finish:
-        return part.finish(shares, carries, i);
-    }
-  }
+                                      const time_shares& shares, index_t i, arena memory, arena first) noexcept;
 
  private:
   matrix_task(const matrix_problem<Acc>& p, const matrix_scratch<Acc>& s, index_t task) noexcept : panels(p, s) {
@@ -509,6 +495,27 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
   bool fresh_[matrix_plan::most_heads] = {};
   state_place<const Acc> lies_[matrix_plan::most_heads];  // where a step's states are
 };
+
+// Not inline, so that an extern template spares a unit the bodies.
+template <class Acc, class Arch, decay Decay, write Write, read Read>
+void matrix_task<Acc, Arch, Decay, Write, Read>::run(const matrix_problem<Acc>& p, index_t task,
+                                                     arena memory) noexcept {
+  matrix_task(p, matrix_scratch<Acc>::carve(p, memory), task).sequence();
+}
+
+template <class Acc, class Arch, decay Decay, write Write, read Read>
+void matrix_task<Acc, Arch, Decay, Write, Read>::run_part(const matrix_problem<Acc>& p, index_t task, scan_part what,
+                                                          const time_shares& shares, index_t i, arena memory,
+                                                          arena first) noexcept {
+  matrix_task part(p, matrix_scratch<Acc>::carve(p, memory), task);
+  matrix_scratch<Acc>::carve(p, first);
+  const auto carries = matrix_carries<Acc>::carve(p, first);
+  switch (what) {
+    case scan_part::begin: return part.begin(shares, carries, i);
+    case scan_part::carry: return part.carry(shares, carries);
+    case scan_part::finish: return part.finish(shares, carries, i);
+  }
+}
 
 }  // namespace detail
 }  // namespace OGIVE_ABI

@@ -385,9 +385,7 @@ class left_task {
     carve(p, plan, memory);
     return memory.used();
   }
-  OGIVE_NOINLINE static void run(const problem& p, const left_plan& plan, index_t task, arena memory) noexcept {
-    left_task(p, plan, task, memory).block();
-  }
+  OGIVE_NOINLINE static void run(const problem& p, const left_plan& plan, index_t task, arena memory) noexcept;
 
   left_task(const problem& p, const left_plan& plan, index_t task, arena& memory) noexcept
       : p_(p), m_(carve(p, plan, memory)), columns_(plan.columns), weights_(m_.weights, plan.columns, p.normalise) {
@@ -525,6 +523,12 @@ class left_task {
   index_t count_ = 0;
 };
 
+// Not inline, so that an extern template spares a unit the bodies.
+template <class Acc, class Arch, class Weights>
+void left_task<Acc, Arch, Weights>::run(const problem& p, const left_plan& plan, index_t task, arena memory) noexcept {
+  left_task(p, plan, task, memory).block();
+}
+
 // ---- the right product ---------------------------------------------------------------------------------------------
 
 struct right_plan {
@@ -590,11 +594,7 @@ class right_task {
     return r;
   }
 
-  OGIVE_NOINLINE static void run(const problem& p, const right_plan& plan, index_t task, arena memory) noexcept {
-    const right_task mine(p, plan, task, memory);
-    mine.write();
-    if (p.outputs) mine.read();
-  }
+  OGIVE_NOINLINE static void run(const problem& p, const right_plan& plan, index_t task, arena memory) noexcept;
 
   right_task(const problem& p, const right_plan& plan, index_t task, arena& memory) noexcept
       : p_(p), plan_(plan), m_(carve(p, plan, memory)), k_stride_(linalg::padded_stride<Acc>(p.key_dim)) {
@@ -712,6 +712,14 @@ class right_task {
   index_t column_ = 0;
   index_t columns_ = 0;
 };
+
+// Not inline, so that an extern template spares a unit the bodies.
+template <class Acc, class Arch>
+void right_task<Acc, Arch>::run(const problem& p, const right_plan& plan, index_t task, arena memory) noexcept {
+  const right_task mine(p, plan, task, memory);
+  mine.write();
+  if (p.outputs) mine.read();
+}
 
 // ---- the entries -------------------------------------------------------------------------------------------------
 

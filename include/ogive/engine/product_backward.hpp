@@ -105,14 +105,7 @@ class product_backward_task {
     return r;
   }
 
-  OGIVE_NOINLINE static void run(const problem& p, index_t task, arena memory) noexcept {
-    const product_backward_task mine(p, task, memory);
-    if (p.reads_state()) mine.sum_keys();
-    mine.begin();
-    mine.queries();
-    if (p.adjoints.store_k != nullptr || p.adjoints.store_v != nullptr) mine.keys();
-    if (p.gradient.save != nullptr) mine.end();
-  }
+  OGIVE_NOINLINE static void run(const problem& p, index_t task, arena memory) noexcept;
 
   product_backward_task(const problem& p, index_t task, arena& memory) noexcept
       : all_(p), p_(p.forward), m_(carve(p, memory)), units_(p.units()), unit_(task % units_), index_(task / units_) {
@@ -285,6 +278,17 @@ class product_backward_task {
   index_t index_;
   product_sequence sequence_{};
 };
+
+// Not inline, so that an extern template spares a unit the bodies.
+template <class Acc, class Arch>
+void product_backward_task<Acc, Arch>::run(const problem& p, index_t task, arena memory) noexcept {
+  const product_backward_task mine(p, task, memory);
+  if (p.reads_state()) mine.sum_keys();
+  mine.begin();
+  mine.queries();
+  if (p.adjoints.store_k != nullptr || p.adjoints.store_v != nullptr) mine.keys();
+  if (p.gradient.save != nullptr) mine.end();
+}
 
 /// Bytes of scratch one worker needs.
 template <class Acc>
