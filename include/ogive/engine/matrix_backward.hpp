@@ -1282,10 +1282,11 @@ void add_state(const void* state, index_t sequence, index_t head, const Acc* S, 
   }
 }
 
-/// Tokens per chunk: the scores of all heads weigh little beside five products and more with the state, but under
-/// decays per key channel they cost as much per pair as a product (64 tokens: GLA 10 %, RWKV-7 20 % slower).
-inline options backward_options(const matrix_policies& policies, options how) noexcept {
-  if (how.chunk == 0) how.chunk = policies.decays == decay::per_key ? 32 : 64;
+/// Tokens per chunk: the scores of all heads weigh little beside five products and more with a large state, but under
+/// decays per key channel they cost as much per pair as a product, and beside a state of K = V = 64 they show as well (64
+/// tokens: simple GLA 8 %, GLA 10 %, RWKV-7 20 % slower).
+inline options backward_options(const matrix_policies& policies, const matrix_extents& n, options how) noexcept {
+  if (how.chunk == 0) how.chunk = policies.decays == decay::per_key || n.key_dim * n.value_dim <= 4096 ? 32 : 64;
   how.form = form::chunked;
   return how;
 }
@@ -1295,7 +1296,7 @@ matrix_backward_problem<Acc> describe_backward(const matrix_again_binding<Op>& b
                                                const matrix_backward_binding<Op>& gradients, const State& st,
                                                const Cotangents& cotangents, const options& how) noexcept {
   matrix_backward_problem<Acc> p{};
-  p.forward = describe<Acc>(bound, st, form::chunked, false, backward_options(policies_of<Op>, how));
+  p.forward = describe<Acc>(bound, st, form::chunked, false, backward_options(policies_of<Op>, bound.op->extents(), how));
   p.forward.hooks = bound.template hooks<Acc>();
   p.forward.plan.block = 0;  // states have a place of their own
   if constexpr (requires { bound.op->normalise; }) {
