@@ -134,6 +134,60 @@ TEMPLATE_TEST_CASE("RWKV-4 gives the same bits in pieces, on threads, in any mem
   });
 }
 
+TEMPLATE_TEST_CASE("RWKV-4: a key of minus infinity has no weight, and where nothing has any the average is 0", "",
+                   float, double) {
+  OGIVE_SEED(seed, 163);
+  using Op = rwkv4<TestType>;
+  constexpr auto none = -std::numeric_limits<TestType>::infinity();
+  for_seeds(seed, 6, [&](std::uint64_t s) {
+    trial<Op> x(s, 33, 2);
+    const index_t B = x.op.k.extent(0), L = length_of(x.op), C = x.op.k.extent(2);
+    const auto k = x.room.template take<TestType>(x.op.k.extents()), low = x.room.template take<TestType>(k.extents());
+    for_each(k, [&](TestType& key, index_t) {
+      key = coin(x.random) ? none : static_cast<TestType>(x.random.uniform(-2, 2));
+    });
+    for_each(low, [&](TestType& key, index_t i) { key = std::max(k(i / (L * C), i / C % L, i % C), TestType(-1e30)); });
+    const auto pool = draw_averages<TestType>(x.random, x.room, B, C);
+    for_each(pool, [&](TestType& number, index_t) { number = number == TestType(-1e38) ? none : number; });
+    rwkv4_state<TestType> st;
+    if (coin(x.random)) st.initial = pool;
+    Op weightless = x.op, weighs_nothing = x.op;
+    weightless.k = k, weighs_nothing.k = low;
+    expected<TestType> right(weightless, st);
+    right.relative = bound_of(x.op);
+    const auto far = run<TestType>({way::kind::recurrent}, weighs_nothing, st);
+    INFO(x);
+    for (const way& how : ways<Op>()) {
+      if (how.kind == way::kind::steps && !st.initial.present()) continue;
+      const auto got = run<TestType>(how, weightless, st);
+      right.check(got);
+      for (index_t b = 0; b < B; ++b) {
+        for (index_t c = 0; c < C; ++c) {
+          bool seen = st.initial.present() && pool(b, 1, c) > 0;
+          for (index_t t = 0; t < L; ++t) {
+            seen |= k(b, t, c) != none;
+            CHECK(got.o(b, t, c) == (seen ? far.o(b, t, c) : TestType(0)));
+          }
+        }
+      }
+    }
+    const auto d_o = x.room.template take<TestType>(k.extents());
+    for_each(d_o, [](TestType& one, index_t) { one = 1; });
+    const auto d_k = x.room.template take<TestType>(k.extents()), d_v = x.room.template take<TestType>(k.extents());
+    const auto d_w = x.room.template take<TestType>(shape<1>{C}), d_u = x.room.template take<TestType>(shape<1>{C});
+    const auto d_S = x.room.template take<TestType>(shape<3>{B, 3, C});
+    backward(weightless, st, view<const TestType, 3>(d_o), {.initial = d_S}, {.k = d_k, .v = d_v, .w = d_w, .u = d_u});
+    for_each(d_k, [&](const TestType& slope, index_t i) {
+      CHECK(std::isfinite(slope));
+      if (k(i / (L * C), i / C % L, i % C) == none) CHECK((slope == 0 && d_v(i / (L * C), i / C % L, i % C) == 0));
+    });
+    for (const double number : flatten(d_v)) CHECK(std::isfinite(number));
+    for (const double number : flatten(d_w)) CHECK(std::isfinite(number));
+    for (const double number : flatten(d_u)) CHECK(std::isfinite(number));
+    for (const double number : flatten(d_S)) CHECK(std::isfinite(number));
+  });
+}
+
 TEST_CASE("RWKV-4 takes pools with slots and refuses what does not fit", "[rwkv4]") {
   OGIVE_SEED(seed, 162);
   trial<rwkv4<float>> x(seed, 33, 2);
