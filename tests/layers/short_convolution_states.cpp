@@ -111,6 +111,41 @@ TEST_CASE("a ring is stepped in place and keeps what it has where it lies") {
   }
 }
 
+TEST_CASE("C48: the state in place, whatever the piece; outputs over inputs are refused") {
+  OGIVE_SEED(seed, 64);
+  testing::rng random(seed);
+  const testing::thread_pool pool;
+  for (const index_t D : {1, 3, 8, 17}) {
+    for (const index_t L : {1, 2, 3, 5}) {
+      CAPTURE(D, L);
+      tensor<float, 3> x({2, L, D}), given({2, D, 3}), y({2, L, D}), state({2, D, 3}, std::nanf("")), again({2, L, D});
+      tensor<float, 2> weight({D, 4});
+      for (float& one : x.flat()) one = static_cast<float>(random.uniform(-1, 1));
+      for (float& one : given.flat()) one = static_cast<float>(random.uniform(-1, 1));
+      for (index_t d = 0; d < D; ++d) weight(d, 0) = 1, weight(d, 1) = 10, weight(d, 2) = 100, weight(d, 3) = 1000;
+      for (index_t d = 0; d < D; ++d) given(0, d, 0) = 7, given(0, d, 1) = 8, given(0, d, 2) = 9, x(0, 0, d) = 1;
+      const tensor<float, 3> x_before = x, given_before = given;
+      const short_convolution<float> op{.x = x, .weight = weight};
+      step(op, {.initial = given, .final = state}, y.all());
+      CHECK(testing::flatten(x.all()) == testing::flatten(x_before.all()));
+      CHECK(testing::flatten(given.all()) == testing::flatten(given_before.all()));
+      for (index_t d = 0; d < D; ++d) {
+        CHECK(y(0, 0, d) == 1987);
+        if (L == 1) CHECK((state(0, d, 0) == 8 && state(0, d, 1) == 9 && state(0, d, 2) == 1));
+      }
+      for (const int workers : {1, 8}) {
+        context forked = context::fork_join(pool, workers);
+        tensor<float, 3> in_place = given_before;
+        step(op, in_place, again.all(), {}, forked);
+        CHECK(testing::flatten(again.all()) == testing::flatten(y.all()));
+        CHECK(testing::flatten(in_place.all()) == testing::flatten(state.all()));
+      }
+      CHECK_THROWS_AS(step(op, given, x.all()), shape_error);
+      CHECK(testing::flatten(given.all()) == testing::flatten(given_before.all()));
+    }
+  }
+}
+
 TEST_CASE("a filter of one tap has nothing to keep") {
   OGIVE_SEED(seed, 63);
   const drawn x(seed, 9);

@@ -134,6 +134,60 @@ TEMPLATE_TEST_CASE("RWKV-4 gives the same bits in pieces, on threads, in any mem
   });
 }
 
+TEMPLATE_TEST_CASE("RWKV-4: a key of minus infinity has no weight, and where nothing has any the average is 0", "",
+                   float, double) {
+  OGIVE_SEED(seed, 163);
+  using Op = rwkv4<TestType>;
+  constexpr auto none = -std::numeric_limits<TestType>::infinity();
+  for_seeds(seed, 6, [&](std::uint64_t s) {
+    trial<Op> x(s, 33, 2);
+    const index_t B = x.op.k.extent(0), L = length_of(x.op), C = x.op.k.extent(2);
+    const auto k = x.room.template take<TestType>(x.op.k.extents()), low = x.room.template take<TestType>(k.extents());
+    for_each(k, [&](TestType& key, index_t) {
+      key = coin(x.random) ? none : static_cast<TestType>(x.random.uniform(-2, 2));
+    });
+    for_each(low, [&](TestType& key, index_t i) { key = std::max(k(i / (L * C), i / C % L, i % C), TestType(-1e30)); });
+    const auto pool = draw_averages<TestType>(x.random, x.room, B, C);
+    for_each(pool, [&](TestType& number, index_t) { number = number == TestType(-1e38) ? none : number; });
+    rwkv4_state<TestType> st;
+    if (coin(x.random)) st.initial = pool;
+    Op weightless = x.op, weighs_nothing = x.op;
+    weightless.k = k, weighs_nothing.k = low;
+    expected<TestType> right(weightless, st);
+    right.relative = bound_of(x.op);
+    const auto far = run<TestType>({way::kind::recurrent}, weighs_nothing, st);
+    INFO(x);
+    for (const way& how : ways<Op>()) {
+      if (how.kind == way::kind::steps && !st.initial.present()) continue;
+      const auto got = run<TestType>(how, weightless, st);
+      right.check(got);
+      for (index_t b = 0; b < B; ++b) {
+        for (index_t c = 0; c < C; ++c) {
+          bool seen = st.initial.present() && pool(b, 1, c) > 0;
+          for (index_t t = 0; t < L; ++t) {
+            seen |= k(b, t, c) != none;
+            CHECK(got.o(b, t, c) == (seen ? far.o(b, t, c) : TestType(0)));
+          }
+        }
+      }
+    }
+    const auto d_o = x.room.template take<TestType>(k.extents());
+    for_each(d_o, [](TestType& one, index_t) { one = 1; });
+    const auto d_k = x.room.template take<TestType>(k.extents()), d_v = x.room.template take<TestType>(k.extents());
+    const auto d_w = x.room.template take<TestType>(shape<1>{C}), d_u = x.room.template take<TestType>(shape<1>{C});
+    const auto d_S = x.room.template take<TestType>(shape<3>{B, 3, C});
+    backward(weightless, st, view<const TestType, 3>(d_o), {.initial = d_S}, {.k = d_k, .v = d_v, .w = d_w, .u = d_u});
+    for_each(d_k, [&](const TestType& slope, index_t i) {
+      CHECK(std::isfinite(slope));
+      if (k(i / (L * C), i / C % L, i % C) == none) CHECK((slope == 0 && d_v(i / (L * C), i / C % L, i % C) == 0));
+    });
+    for (const double number : flatten(d_v)) CHECK(std::isfinite(number));
+    for (const double number : flatten(d_w)) CHECK(std::isfinite(number));
+    for (const double number : flatten(d_u)) CHECK(std::isfinite(number));
+    for (const double number : flatten(d_S)) CHECK(std::isfinite(number));
+  });
+}
+
 TEST_CASE("RWKV-4 takes pools with slots and refuses what does not fit", "[rwkv4]") {
   OGIVE_SEED(seed, 162);
   trial<rwkv4<float>> x(seed, 33, 2);
@@ -169,4 +223,42 @@ TEST_CASE("RWKV-4 takes pools with slots and refuses what does not fit", "[rwkv4
   bad.w = x.op.w.slice(0, 0, C - 1);
   refused(bad, {}, o);
   refused(x.op, {.initial = pool.slice(1, 0, 2)}, o);
+}
+
+TEST_CASE("RWKV-4 keeps the state after each token, and none of padding") {
+  OGIVE_SEED(seed, 164);
+  rng random(seed);
+  memory room;
+  constexpr index_t L = 19;
+  const rwkv4<float> op = sampler<rwkv4<float>>::draw(random, room, 2, L);
+  const index_t C = op.k.extent(2);
+  const auto before = draw_averages<float>(random, room, 2, C);
+  const auto o = room.take<float>(op.k.extents());
+  const std::vector<std::int32_t> lengths{static_cast<std::int32_t>(L), 1};
+  rwkv4<float> padded = op;
+  padded.lengths = lengths;
+  const auto kept = room.take<float>(shape<3>{2 * L + 1, 3, C});
+  std::vector<std::int32_t> wanted;
+  for (index_t t = 0; t < 2 * L; ++t) wanted.push_back(static_cast<std::int32_t>(t % 3 == 1 ? -1 : 2 * L - t));
+  for_each(kept, [](float& number, index_t) { number = 7; });
+  rwkv4_state<float> each{.initial = before, .snapshots = kept};
+  each.snapshot_slots = view<const std::int32_t, 2>(wanted, {2, L});
+  step(padded, each, o);
+  for (index_t t = 0; t < 2 * L; ++t) {
+    const index_t slot = wanted[static_cast<std::size_t>(t)], b = t / L;
+    if (slot < 0 || t % L >= lengths[static_cast<std::size_t>(b)]) continue;
+    rwkv4<float> until = tokens_of(op, 0, t % L + 1);
+    until.k = until.k.slice(0, b, 1), until.v = until.v.slice(0, b, 1);
+    const auto left = run<float>({way::kind::recurrent}, until, rwkv4_state<float>{.initial = before.slice(0, b, 1)});
+    CHECK(difference(left.st.final, kept.slice(0, slot, 1)) == "");
+  }
+  for (const double number : flatten(kept.slice(0, 0, 1))) CHECK(number == 7);
+  for (index_t t = L + 1; t < 2 * L; ++t) CHECK(kept(2 * L - t, 0, 0) == 7);
+
+  CHECK_FALSE(check(op, {.snapshots = kept}, o));
+  each.snapshot_slots = view<const std::int32_t, 2>(wanted.data(), {2, L - 1});
+  CHECK_FALSE(check(op, each, o));
+  wanted[0] = wanted[2];
+  each.snapshot_slots = view<const std::int32_t, 2>(wanted, {2, L});
+  CHECK_FALSE(check(op, each, o));
 }

@@ -80,6 +80,79 @@ void convolve(index_t width, const X* x, index_t x_row, const filter<Acc>& h, Y*
   of_width[width - 1](x, x_row, h, y, y_row, tokens, channels);
 }
 
+/// Where a block of channels stands on its way back through a tile of tokens: rows of `row` numbers.
+template <class Acc>
+struct convolution_back {
+  filter<Acc> h;
+  const Acc* x;  // of the input W − 1 before the first token on
+  Acc* v;        // the cotangents of the outputs, then of the sums; behind them those of W − 1 later tokens
+  Acc* d_taps;   // W rows, and that of the bias behind all that there may be
+  Acc* d_x;      // null: not wanted
+  index_t row, tokens, channels;
+};
+
+/// G tokens of it, in the channels of one vector. Everything is loaded once, and has one exponential.
+template <int W, int G, class Acc>
+OGIVE_INLINE void convolve_rows_back(const convolution_back<Acc>& p, index_t t, index_t j,
+                                     const simd::batch<Acc> (&taps)[W], simd::batch<Acc> (&d_taps)[W + 1]) noexcept {
+  using arch = simd::default_arch;
+  using vector = simd::batch<Acc>;
+  vector x[W - 1 + G], v[G + W - 1];
+  unroll<W - 1 + G>([&](auto i) __attribute__((always_inline)) { x[i] = simd::load<arch>(p.x + (t + i) * p.row + j); });
+  unroll<W - 1>([&](auto i)
+                    __attribute__((always_inline)) { v[G + i] = simd::load<arch>(p.v + (t + G + i) * p.row + j); });
+  unroll<G>([&](auto g) __attribute__((always_inline)) {
+    v[g] = simd::load<arch>(p.v + (t + g) * p.row + j);
+    if (p.h.f != activation::none) {
+      vector sum = simd::load<arch>(p.h.bias + j);
+      unroll<W>([&](auto w) __attribute__((always_inline)) { sum = simd::fma(taps[w], x[g + w], sum); });
+      v[g] = v[g] * with_slope(activation::silu, sum).slope;
+      simd::store(p.v + (t + g) * p.row + j, v[g]);
+    }
+  });
+  unroll<W>([&](auto w) __attribute__((always_inline)) {
+    unroll<G>([&](auto g) __attribute__((always_inline)) { d_taps[w] = simd::fma(v[g], x[g + w], d_taps[w]); });
+  });
+  unroll<G>([&](auto g) __attribute__((always_inline)) { d_taps[W] = d_taps[W] + v[g]; });
+  if (p.d_x == nullptr) return;
+  unroll<G>([&](auto g) __attribute__((always_inline)) {
+    vector sum(Acc(0));
+    unroll<W>([&](auto w) __attribute__((always_inline)) { sum = simd::fma(taps[w], v[g + (W - 1) - w], sum); });
+    simd::store(p.d_x + (t + g) * p.row + j, sum);
+  });
+}
+
+template <int W, class Acc>
+OGIVE_NOINLINE void convolve_width_back(const convolution_back<Acc>& p) noexcept {
+  using arch = simd::default_arch;
+  using vector = simd::batch<Acc>;
+  constexpr index_t G = 4;
+  for (index_t j = 0; j < p.channels; j += simd::width<Acc>) {
+    vector taps[W], d_taps[W + 1];
+    unroll<W>([&](auto w) __attribute__((always_inline)) {
+      taps[w] = simd::load<arch>(p.h.weight + w * p.h.stride + j);
+      d_taps[w] = simd::load<arch>(p.d_taps + w * p.row + j);
+    });
+    Acc* d_bias = p.d_taps + widest_filter * p.row + j;
+    d_taps[W] = simd::load<arch>(d_bias);
+    index_t t = p.tokens;
+    for (; t % G != 0; --t) convolve_rows_back<W, 1>(p, t - 1, j, taps, d_taps);
+    for (; t > 0; t -= G) convolve_rows_back<W, G>(p, t - G, j, taps, d_taps);
+    unroll<W>([&](auto w) __attribute__((always_inline)) { simd::store(p.d_taps + w * p.row + j, d_taps[w]); });
+    simd::store(d_bias, d_taps[W]);
+  }
+}
+
+template <class Acc>
+void convolve_back(index_t width, const convolution_back<Acc>& p) noexcept {
+  using kernel = void (*)(const convolution_back<Acc>&) noexcept;
+  constexpr kernel of_width[widest_filter] = {convolve_width_back<1, Acc>, convolve_width_back<2, Acc>,
+                                              convolve_width_back<3, Acc>, convolve_width_back<4, Acc>,
+                                              convolve_width_back<5, Acc>, convolve_width_back<6, Acc>,
+                                              convolve_width_back<7, Acc>, convolve_width_back<8, Acc>};
+  of_width[width - 1](p);
+}
+
 template <class Op, class Walk>
 class convolution_pass;
 
@@ -283,18 +356,7 @@ class convolution_pass {
     } else {
       zero_tile(m_.v, row, 0, count, across_);
     }
-    if (h_.f != activation::none) {
-      const filter<Acc> linear{h_.weight, h_.stride, h_.bias, activation::none};
-      convolve(reach_ + 1, m_.x, row, linear, d_in, row, count, across_);
-      for (index_t t = 0; t < count * row; t += row) {
-        each([&](index_t j) noexcept {
-          simd::store(m_.v + t + j, simd::load(m_.v + t + j) * with_slope(h_.f, simd::load(d_in + t + j)).slope);
-        });
-      }
-    }
-    each([&](index_t j) noexcept { add_to_taps(j, count); });
-    if (!d_.x.present()) return;
-    for (index_t t = 0; t < count; ++t) before(t, d_in + t * row);
+    convolve_back<Acc>(reach_ + 1, {h_, m_.x, m_.v, m_.d_taps, d_.x.present() ? d_in : nullptr, row, count, across_});
   }
 
   /// Row i of v is token i, and there is none before row 0.
@@ -326,19 +388,6 @@ class convolution_pass {
   template <class F>
   OGIVE_INLINE void each(const F& f) noexcept {
     for (index_t j = 0; j < across_; j += V) f(j);
-  }
-
-  void add_to_taps(index_t j, index_t count) noexcept {
-    for (index_t w = 0; w <= reach_; ++w) {
-      vector sum(Acc(0));
-      for (index_t t = 0; t < count; ++t) {
-        sum = simd::fma(simd::load(m_.v + t * row + j), simd::load(m_.x + (t + w) * row + j), sum);
-      }
-      Walk::add(m_.d_taps + w * row + j, sum);
-    }
-    vector sum(Acc(0));
-    for (index_t t = 0; t < count; ++t) sum = sum + simd::load(m_.v + t * row + j);
-    Walk::add(m_.d_taps + widest_filter * row + j, sum);
   }
 
   Walk& walk_;

@@ -14,8 +14,11 @@ struct window_walk {
   using Acc = Number;
   using vector = simd::batch<Acc>;
   static constexpr index_t V = simd::width<Acc>;
-  static constexpr index_t row = 128;  // channels of a task
-  static constexpr index_t tile = 32;  // tokens
+  static constexpr index_t row = 512;  // channels of a task at most: rows of a few lines each do not stream
+  static constexpr index_t tile = 16;  // tokens
+
+  /// Channels of a task: at least four tasks, from 512 channels on.
+  static index_t channels_of(index_t all) noexcept { return std::clamp<index_t>(round_up(all / 4, 128), 128, row); }
 
   const window_problem<T, S>& p;
   const window_gradient<G>& d_st;
@@ -23,7 +26,7 @@ struct window_walk {
   bool accumulate;
   index_t channel;
   Acc* d_inputs;  // [tile, row]
-  index_t across = std::min(row, p.channels() - channel);
+  index_t across = std::min(p.row, p.channels() - channel);
 
   /// All sequences. A pass has
   ///   begin()                            a sequence ends here: nothing comes after
@@ -152,12 +155,12 @@ struct window_rules {
                        context& ctx) {
     using walk = window_walk<sweep_t<typename Op::scalar, S>, typename Op::scalar, S, G>;
     auto p = window_engine::problem(op, st);
-    p.row = walk::row;
+    p.row = walk::channels_of(op.x.extent(2));
     const std::size_t room = bytes(op);
     reserve_for(ctx, room);
     run_tasks(ctx, p.blocks(), room, [&](index_t block, arena memory) noexcept {
       auto* d_inputs = memory.take<typename walk::Acc>(walk::tile * walk::row);
-      go(op, walk{p, d_st, d.x, how.accumulate, block * walk::row, d_inputs}, d_y, d, memory);
+      go(op, walk{p, d_st, d.x, how.accumulate, block * p.row, d_inputs}, d_y, d, memory);
     });
   }
 

@@ -3,9 +3,9 @@
 //   wkv_t = (A_{t-1} + e^{u + k_t} v_t) / (B_{t-1} + e^{u + k_t})
 //   A_t = e^w A_{t-1} + e^{k_t} v_t,   B_t = e^w B_{t-1} + e^{k_t}
 //
-// kept as A = α e^ε, B = β e^ε with ε_t = max(w + ε_{t-1}, k_t), so that no exponential exceeds one. A state is no
-// matrix here, and no form but the sweep over time exists. Peng et al., RWKV: Reinventing RNNs for the Transformer Era,
-// arXiv:2305.13048.
+// kept as A = α e^ε, B = β e^ε with ε_t = max(w + ε_{t-1}, k_t), so that no exponential exceeds one. A k of −∞ has no
+// weight: wkv is 0 where nothing has any, and ε stops at −1e38. A state is no matrix here, and no form but the sweep
+// over time exists. Peng et al., RWKV: Reinventing RNNs for the Transformer Era, arXiv:2305.13048.
 #pragma once
 
 #include <ogive/engine/checks.hpp>
@@ -18,8 +18,10 @@
 namespace ogive {
 inline namespace OGIVE_ABI {
 
-/// The rows α, β, ε of a pool [slots, 3, C], with slots as `state` has them. Nothing seen yet is (0, 0, −1e38). A state
-/// may be scaled: (α e^x, β e^x, ε − x) is the same.
+/// The rows α, β, ε of a pool [slots, 3, C], with slots as `state` has them. Nothing seen yet is (0, 0, −1e38), or any
+/// ε below, −∞ too. A state may be scaled: (α e^x, β e^x, ε − x) is the same. In `snapshots` goes the state after each
+/// token, straight into the slot that snapshot_slots [B, L] names (−1: not wanted), none for padding: so that a
+/// speculated token can be taken back, or a prefix found again.
 template <std::floating_point S>
 struct rwkv4_state {
   using storage_type = S;
@@ -27,6 +29,8 @@ struct rwkv4_state {
   view<S, 3> final{};
   view<const std::int32_t, 1> initial_slots{};
   view<const std::int32_t, 1> final_slots{};
+  view<S, 3> snapshots{};
+  view<const std::int32_t, 2> snapshot_slots{};
 };
 
 /// Derivatives by α, β and ε as they are kept, [sequences, 3, C]: that of an ε_t belongs to the larger of the two it is
@@ -72,7 +76,11 @@ struct rwkv4_triple {
   using vector = simd::batch<Acc>;
   vector alpha, beta, epsilon;
 
-  static rwkv4_triple nothing() noexcept { return {vector(Acc(0)), vector(Acc(0)), vector(Acc(-1e38))}; }
+  /// The ε of nothing, below which none is kept.
+  static constexpr Acc least = Acc(-1e38);
+  static vector larger(const vector& x, const vector& y) noexcept { return simd::max(vector(least), simd::max(x, y)); }
+
+  static rwkv4_triple nothing() noexcept { return {vector(Acc(0)), vector(Acc(0)), vector(least)}; }
   static rwkv4_triple zero() noexcept { return {vector(Acc(0)), vector(Acc(0)), vector(Acc(0))}; }
 
   template <class X>
@@ -98,21 +106,23 @@ struct rwkv4_triple {
 template <class Acc>
 struct rwkv4_sweep {
   using vector = simd::batch<Acc>;
+  using triple = rwkv4_triple<Acc>;
   vector w, u;
-  rwkv4_triple<Acc> h = rwkv4_triple<Acc>::nothing();
+  triple h = triple::nothing();
 
   vector average(const vector& k, const vector& v) const noexcept {
-    const vector own = u + k, top = simd::max(h.epsilon, own);
+    const vector own = u + k, top = triple::larger(h.epsilon, own);
     const vector past = simd::exp(h.epsilon - top), now = simd::exp(own - top);
-    return simd::divide(simd::fma(past, h.alpha, now * v), simd::fma(past, h.beta, now));
+    return quotient(simd::fma(past, h.alpha, now * v), simd::fma(past, h.beta, now));
   }
   /// What a row sees that has no value of its own.
-  vector average() const noexcept {
+  vector average() const noexcept { return quotient(h.alpha, h.beta); }
+  static vector quotient(const vector& sum, const vector& weights) noexcept {
     const vector zero(Acc(0));
-    return simd::select(h.beta == zero, zero, simd::divide(h.alpha, h.beta));
+    return simd::select(weights == zero, zero, simd::divide(sum, weights));
   }
   void advance(const vector& k, const vector& v) noexcept {
-    const vector decayed = w + h.epsilon, top = simd::max(decayed, k);
+    const vector decayed = w + h.epsilon, top = triple::larger(decayed, k);
     const vector past = simd::exp(decayed - top), now = simd::exp(k - top);
     h = {simd::fma(past, h.alpha, now * v), simd::fma(past, h.beta, now), top};
   }
@@ -123,6 +133,7 @@ template <class Acc>
 struct rwkv4_adjoint {
   using vector = simd::batch<Acc>;
   using triple = rwkv4_triple<Acc>;
+  static constexpr auto quotient = &rwkv4_sweep<Acc>::quotient;
   vector w, u;
   triple d = triple::zero();
   vector d_w = vector(Acc(0)), d_u = vector(Acc(0));  // sums
@@ -130,32 +141,29 @@ struct rwkv4_adjoint {
 
   /// A row of padding, which reads α/β of the state h.
   void average(const triple& h, const vector& d_o) noexcept {
-    const vector zero(Acc(0));
-    const auto none = h.beta == zero;
-    const vector share = simd::select(none, zero, simd::divide(d_o, h.beta));
-    const vector o = simd::select(none, zero, simd::divide(h.alpha, h.beta));
+    const vector share = quotient(d_o, h.beta), o = quotient(h.alpha, h.beta);
     d.alpha = d.alpha + share;
     d.beta = simd::fnma(share, o, d.beta);
   }
 
   /// A token on the state h. The quotient is the same for any common factor of its two sums, so `top` has no derivative
-  /// there; in the state it goes to the larger exponent, whose own factor is 1.
+  /// there; in the state it goes to the larger exponent, whose own factor is 1, or to none that is not above the least.
   void token(const triple& h, const vector& k, const vector& v, const vector& d_o) noexcept {
-    const vector decayed = w + h.epsilon, above = simd::max(decayed, k);
+    const vector decayed = w + h.epsilon, above = triple::larger(decayed, k), least(triple::least);
     const vector kept = simd::exp(decayed - above), written = simd::exp(k - above);
     const vector d_written = written * simd::fma(d.alpha, v, d.beta);
     const vector d_kept = kept * simd::fma(d.alpha, h.alpha, d.beta * h.beta);
-    const auto newer = decayed < k;
-    const vector d_decayed = simd::select(newer, d_kept, d.epsilon - d_written);
-    d_k = simd::select(newer, d.epsilon - d_kept, d_written);
+    const auto newer = decayed < k, stopped = simd::max(decayed, k) < least;
+    const vector d_decayed = simd::select(newer | stopped, d_kept, d.epsilon - d_written);
+    d_k = simd::select(newer & !stopped, d.epsilon - d_kept, d_written);
     d_v = written * d.alpha;
     d_w = d_w + d_decayed;
 
-    const vector own = u + k, top = simd::max(h.epsilon, own);
+    const vector own = u + k, top = triple::larger(h.epsilon, own);
     const vector past = simd::exp(h.epsilon - top), now = simd::exp(own - top);
     const vector sum = simd::fma(past, h.beta, now);
-    const vector o = simd::divide(simd::fma(past, h.alpha, now * v), sum);
-    const vector share = simd::divide(d_o, sum), of_past = share * past, of_now = share * now;
+    const vector o = quotient(simd::fma(past, h.alpha, now * v), sum);
+    const vector share = quotient(d_o, sum), of_past = share * past, of_now = share * now;
     const vector d_own = of_now * (v - o);
     d_k = d_k + d_own;
     d_u = d_u + d_own;
@@ -182,8 +190,11 @@ struct rwkv4_engine {
     core::checker ask(Op::name);
     check_call(ask, op, st, how);
     if (!ask) return ask.result();
+    if (st.snapshots.present() || st.snapshot_slots.present()) check_snapshots(ask, op, st);
     ask.extents("o", o, op.k.extents(), "[B, L, C] as k").output("o", o);
     check_apart(ask, st, "o", o, [&](const char* name, const auto& x) noexcept { check_written(ask, op, name, x); });
+    if (st.snapshots.present()) ask.apart("snapshots", st.snapshots, "o", o);
+    check_written(ask, op, "snapshots", st.snapshots);
     return ask.result();
   }
 
@@ -212,9 +223,7 @@ struct rwkv4_engine {
     ask.extents("d.w", d.w, {C}, "[C], C as k").output("d.w", d.w);
     ask.extents("d.u", d.u, {C}, "[C], C as k").output("d.u", d.u);
     check_state_gradient(ask, d_st, shape<3>{op.sequences(), 3, C}, "[sequences, 3, C]");
-    const auto gradients = [&](const auto& f) noexcept {
-      f("d.k", d.k), f("d.v", d.v), f("d.w", d.w), f("d.u", d.u);
-    };
+    const auto gradients = [&](const auto& f) noexcept { f("d.k", d.k), f("d.v", d.v), f("d.w", d.w), f("d.u", d.u); };
     check_gradients_apart(ask, st, "d_o", d_o, d_st, gradients,
                           [&](const char* name, const auto& x) noexcept { check_written(ask, op, name, x); });
     return ask.result();
@@ -257,6 +266,17 @@ struct rwkv4_engine {
     if (!ask) return;
     ask.lengths(op.lengths, op.sequences());
     check_pools(ask, op, st, op.sequences(), shape<3>{0, 3, C}, "[slots, 3, C]");
+  }
+  template <class Op, class State>
+  static void check_snapshots(core::checker& ask, const Op& op, const State& st) noexcept {
+    const index_t C = op.k.extent(2);
+    ask.given("snapshots", st.snapshots).given("snapshot_slots", st.snapshot_slots);
+    ask.extents("snapshot_slots", st.snapshot_slots, {op.k.extent(0), op.k.extent(1)}, "[B, L] as k");
+    ask.kept("snapshots", st.snapshots, shape<3>{-1, 3, C}, "[slots, 3, C]", "snapshot_slots", st.snapshot_slots,
+             [&](const auto& f) noexcept {
+               f("initial", st.initial, st.initial_slots);
+               f("final", st.final, st.final_slots);
+             });
   }
   template <class Op, class X>
   static void check_written(core::checker& ask, const Op& op, const char* name, const X& x) noexcept {
@@ -314,6 +334,8 @@ struct rwkv4_engine {
       const auto k = row<Acc>(op.k, at.b, t, c, count), v = row<Acc>(op.v, at.b, t, c, count);
       if (o.present()) put(t, over.average(k, v));
       over.advance(k, v);
+      if (!st.snapshots.present()) continue;
+      if (const index_t kept = st.snapshot_slots(at.b, t); kept >= 0) over.h.save(st.snapshots[kept], c, count);
     }
     for (index_t t = at.live; t < at.last; ++t) put(t, over.average());
     const index_t to = core::checker::slot_of(st.final_slots, sequence);

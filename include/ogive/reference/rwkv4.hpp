@@ -2,7 +2,8 @@
 //
 //   wkv_t = (A_{t-1} + e^{u + k_t} v_t) / (B_{t-1} + e^{u + k_t}),   A_t = e^w A_{t-1} + e^{k_t} v_t,   B_t likewise
 //
-// with A = α e^ε, B = β e^ε, ε_t = max(w + ε_{t-1}, k_t). Peng et al. 2023, arXiv:2305.13048.
+// with A = α e^ε, B = β e^ε, ε_t = max(w + ε_{t-1}, k_t, −1e38): a k of −∞ has no weight, and wkv is 0 where nothing
+// has any. Peng et al. 2023, arXiv:2305.13048.
 #pragma once
 
 #include <ogive/reference/layout.hpp>
@@ -32,7 +33,7 @@ void evaluate(const Op& op, const State& st, const view<Out, 3>& o) {
       Acc beta = given ? lift<Acc>(st.initial(from, 1, c)) : Acc(0);
       Acc eps = given ? lift<Acc>(st.initial(from, 2, c)) : Acc(-1e38);
       const auto join = [&](const Acc& past, const Acc& now, const Acc& v) {
-        const Acc top = past < now ? now : past;
+        const Acc larger = past < now ? now : past, top = larger < Acc(-1e38) ? Acc(-1e38) : larger;
         return std::array<Acc, 3>{exp(past - top) * alpha + exp(now - top) * v, exp(past - top) * beta + exp(now - top),
                                   top};
       };
@@ -43,7 +44,7 @@ void evaluate(const Op& op, const State& st, const view<Out, 3>& o) {
         }
         const Acc k = lift<Acc>(op.k(b, t, c)), v = lift<Acc>(op.v(b, t, c));
         const auto seen = join(eps, lift<Acc>(op.u(c)) + k, v);
-        if (o.present()) o(b, t, c) = lower<Out>(seen[0] / seen[1]);
+        if (o.present()) o(b, t, c) = lower<Out>(seen[1] == Acc(0) ? Acc(0) : seen[0] / seen[1]);
         const auto next = join(lift<Acc>(op.w(c)) + eps, k, v);
         alpha = next[0];
         beta = next[1];
