@@ -111,15 +111,22 @@ void scan(benchmark::State& state, const extents& n, int threads) {
 
 /// Gradients of everything, from cotangents of the outputs. The limit is that of the products with the state: two in
 /// the first sweep and the reverse, of which an additive write has 5, a corrected one 9, a low-rank one 12;
-/// `to_forward` says how much longer they take than `forward`.
+/// `to_forward` says how much longer they take than `forward`. With checkpoints, which the forward leaves before the
+/// clock runs, there is no first sweep; `to_backward` says what they leave of the time without, `kept` how much longer
+/// the forward takes that leaves them.
 template <class Problem>
-void reverse(benchmark::State& state, const extents& n, int threads) {
+void reverse(benchmark::State& state, const extents& n, int threads, bool from_checkpoints = false) {
   Problem problem(n);
   const auto op = problem.op();
   const auto d = problem.gradients();
   const view<const float, 4> d_o = problem.cotangents();
   context ctx = threads == 1 ? context() : openmp_context(threads);
-  const auto back = [&](context& how) { backward(op, {}, d_o, {}, d, {}, how); };
+  checkpoints kept;
+  const auto back = [&](context& how) {
+    if (!from_checkpoints) return backward(op, {}, d_o, {}, d, {}, how);
+    backward(op, {}, d_o, {}, d, {}, how, kept);
+  };
+  if (from_checkpoints) forward(op, {}, problem.out(), {}, ctx, kept);
   const iteration seconds = iterate(state, threads, [&] { back(ctx); });
   const int products = n.multiply_adds == 2 ? 5 : n.multiply_adds == 3 ? 9 : 12;
   report_limit(state, seconds, n.flops() * products / n.multiply_adds / fma_peak<float>() / threads);
@@ -134,6 +141,11 @@ void reverse(benchmark::State& state, const extents& n, int threads) {
     const auto [there, again] = watch.least(
         0.1, [&] { forward(op, {}, problem.out(), {}, ctx); }, [&] { back(ctx); });
     state.counters["to_forward"] = again / there;
+    if (!from_checkpoints) return;
+    const auto [keeping, without] = watch.least(
+        0.1, [&] { forward(op, {}, problem.out(), {}, ctx, kept); }, [&] { backward(op, {}, d_o, {}, d, {}, ctx); });
+    state.counters["kept"] = keeping / there;
+    state.counters["to_backward"] = again / without;
   }
 }
 
@@ -186,8 +198,9 @@ void add_scan(const std::string& shape, const extents& n) {
 template <class Problem>
 void add_backward(const std::string& shape, const extents& n) {
   const std::string name = shape + "_L" + std::to_string(n.length) + "/backward";
-  benchmark::RegisterBenchmark(name.c_str(), reverse<Problem>, n, 1);
-  benchmark::RegisterBenchmark((name + "/2_threads").c_str(), reverse<Problem>, n, 2)->UseRealTime();
+  benchmark::RegisterBenchmark(name.c_str(), reverse<Problem>, n, 1, false);
+  benchmark::RegisterBenchmark((name + "_with_checkpoints").c_str(), reverse<Problem>, n, 1, true);
+  benchmark::RegisterBenchmark((name + "/2_threads").c_str(), reverse<Problem>, n, 2, false)->UseRealTime();
 }
 
 template <class Problem>

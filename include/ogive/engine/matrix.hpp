@@ -6,6 +6,7 @@
 
 #include <ogive/core/context.hpp>
 #include <ogive/engine/checks.hpp>
+#include <ogive/engine/matrix_checkpoints.hpp>
 #include <ogive/engine/matrix_operands.hpp>
 #include <ogive/engine/matrix_task.hpp>
 #include <ogive/engine/tasks.hpp>
@@ -264,10 +265,8 @@ auto as_state(Given& given) noexcept {
   if constexpr (std::is_same_v<const State, decltype(st)>) {
     return st;
   } else {
-    State own{.initial = st.initial,
-              .final = st.final,
-              .initial_slots = st.initial_slots,
-              .final_slots = st.final_slots};
+    State own{
+        .initial = st.initial, .final = st.final, .initial_slots = st.initial_slots, .final_slots = st.final_slots};
     if constexpr (with_kept<std::remove_const_t<decltype(st)>>) {
       own.snapshots = st.snapshots;
       own.snapshot_slots = st.snapshot_slots;
@@ -376,7 +375,7 @@ bool brief(index_t length, const State& st) noexcept {
 
 /// Whether an operator brings a left product, a form without a state and without decays.
 template <class Op>
-concept with_left_product = Op::decays == decay::none && requires(const Op& op) {
+concept with_left_product = Op::decays == decay::none&& requires(const Op& op) {
   op.template left_bytes<double>();
 };
 
@@ -410,8 +409,8 @@ index_t value_pieces(const Op& op, const State& st) noexcept {
 
 /// The tasks of a call that is cut into pieces of V.
 template <class Acc, class Op, class State, class Output>
-void run_pieces(index_t pieces, const Op& op, const State& st, const Output& o, form how, bool in_place,
-                options chosen, index_t segment, context& ctx) {
+void run_pieces(index_t pieces, const Op& op, const State& st, const Output& o, form how, bool in_place, options chosen,
+                index_t segment, context& ctx) {
   constexpr int most = 4;
   struct piece {
     Op op;
@@ -442,11 +441,14 @@ void run_pieces(index_t pieces, const Op& op, const State& st, const Output& o, 
   run_tasks_of<Op>(problems, count, ctx);
 }
 
+template <class Op, class State>
+using matrix_accum = sweep_t<typename Op::scalar, typename State::storage_type>;
+
 /// Every verb after the door.
 template <verb Verb, class Op, class State>
-void run_matrix(const Op& op, const State& st, const view<typename Op::scalar, 4>& o, const options& how,
-                context& ctx) {
-  using Acc = sweep_t<typename Op::scalar, typename State::storage_type>;
+void run_matrix(const Op& op, const State& st, const view<typename Op::scalar, 4>& o, const options& how, context& ctx,
+                const matrix_keeping<matrix_accum<Op, State>>* keeping = nullptr) {
+  using Acc = matrix_accum<Op, State>;
   const view<typename Op::scalar, 4> nowhere;
   matrix_binding<Op> bound{&op, &o};
   form shape_of_run = Verb == verb::chunked ? form::chunked : form::recurrent;
@@ -457,9 +459,9 @@ void run_matrix(const Op& op, const State& st, const view<typename Op::scalar, 4
     const bool choose = how.form == form::automatic;
     in_place = choose && brief(n.length, st);
     // Where writes only add, four tokens a sweep beat every chunk (K = V of 32 to 256: 2 to 20 %, with decays per key
-    // channel up to 40 %), but for the triangle of a short sequence. A state or two are chunked all the same, since long
-    // sequences of them are cut in time. A removal costs a state of more than 16 KiB, which leaves the first-level cache,
-    // more sweeps than chunks.
+    // channel up to 40 %), but for the triangle of a short sequence. A state or two are chunked all the same, since
+    // long sequences of them are cut in time. A removal costs a state of more than 16 KiB, which leaves the first-level
+    // cache, more sweeps than chunks.
     const bool adds = Op::writes == write::additive && n.heads > 2;
     const bool small = (Op::decays != decay::scalar || Op::writes != write::additive) &&
                        n.key_dim * n.value_dim * static_cast<index_t>(sizeof(Acc)) <= 16384;
@@ -467,26 +469,50 @@ void run_matrix(const Op& op, const State& st, const view<typename Op::scalar, 4
                        (continues(st) || !one_triangle(policies, n, n.length, 16, false, leaves_state(st)));
     shape_of_run = !choose ? how.form : in_place || swept || st.snapshots.present() ? form::recurrent : form::chunked;
     if constexpr (with_left_product<Op>) {
-      const bool long_triangle = choose && how.chunk == 0 && n.length > 256 && !continues(st) && !leaves_state(st) &&
-                                 one_triangle(policies, n, n.length, 16, false, false);
+      const bool long_triangle = choose && keeping == nullptr && how.chunk == 0 && n.length > 256 && !continues(st) &&
+                                 !leaves_state(st) && one_triangle(policies, n, n.length, 16, false, false);
       if (how.form == form::left || long_triangle) {
         op.left(st, o, ctx);
-        if (!leaves_state(st)) return;
+        if (!leaves_state(st) && keeping == nullptr) return;
         bound.o = &nowhere;  // a state is still wanted: the chunks bring it
         shape_of_run = form::chunked;
       }
     }
   }
-  const bool cut = shape_of_run == form::chunked && !keeps_states(st);
+  const bool cut = shape_of_run == form::chunked && !keeps_states(st) && keeping == nullptr;
   const index_t segment = cut ? segment_of(how, policies_of<Op>, op.extents(), Verb == verb::forward) : 0;
   if constexpr (requires { op.columns(0, 0); }) {
-    if (const index_t pieces = ctx.workers() > 1 && segment == 0 ? value_pieces(op, st) : 1; pieces > 1) {
+    const bool whole = ctx.workers() == 1 || segment > 0 || keeping != nullptr;
+    if (const index_t pieces = whole ? 1 : value_pieces(op, st); pieces > 1) {
       return run_pieces<Acc>(pieces, op, st, *bound.o, shape_of_run, in_place, how, segment, ctx);
     }
   }
   matrix_problem<Acc> whole = describe<Acc>(bound, st, shape_of_run, in_place, how);
   whole.segment = segment;
+  if (keeping != nullptr) whole.states = keeping->hooks();
   run_tasks_of<Op>(&whole, 1, ctx);
+}
+
+/// A forward that keeps what its backward wants.
+template <class Op, class State>
+void run_keeping(const Op& op, const State& st, const view<typename Op::scalar, 4>& o, const options& how, context& ctx,
+                 checkpoints& kept) {
+  using Acc = matrix_accum<Op, State>;
+  const matrix_binding<Op> bound{&op, &o};
+  const options back = backward_options(policies_of<Op>, op.extents(), {.chunk = kept.interval()});
+  const auto p = describe<Acc>(bound, st, form::chunked, false, back);
+  const index_t interval = p.plan.chunk;
+  arena counted;
+  matrix_checkpoints<Acc>::of(p, interval, counted);
+  kept.reserve(counted.used());
+  const std::size_t bytes = scratch_of(p);
+  ctx.reserve(static_cast<std::size_t>(ctx.workers()) * bytes);
+  run_tasks(ctx, 1, bytes,
+            [&](index_t, arena) noexcept { kept.begin(matrix_checkpoints<Acc>::call_of(op.name, p, interval)); });
+  arena memory(kept.data(), kept.capacity());
+  const matrix_keeping<Acc> keeping{matrix_checkpoints<Acc>::of(p, interval, memory), p.states};
+  run_tasks(ctx, p.sequences, bytes, [&](index_t s, arena mine) noexcept { keeping.begin(s, mine); });
+  run_matrix<verb::forward>(op, st, o, how, ctx, &keeping);
 }
 
 /// What an operator calls the axes of its output and its state, for messages.
@@ -651,6 +677,11 @@ struct matrix_engine {
   static void run(const Op& op, const State& st, const output<Op>& o, const options& how, context& ctx) {
     run_matrix<Verb>(op, st, o, how, ctx);
   }
+  template <class Op, class State>
+  static void forward(const Op& op, const State& st, const output<Op>& o, const options& how, context& ctx,
+                      checkpoints& kept) {
+    run_keeping(op, st, o, how, ctx, kept);
+  }
 };
 
 /// The same for an operator that is a choice of operands: they take its place, so that everything behind the door is
@@ -658,7 +689,7 @@ struct matrix_engine {
 struct operands_engine : matrix_engine {
   template <class Op, class State>
   static status check(const Op& op, const State& st, const output<Op>& o, const options& how) noexcept {
-    if constexpr (requires(core::checker& ask) { op.check_own(ask); }) {
+    if constexpr (requires(core::checker & ask) { op.check_own(ask); }) {
       core::checker ask(Op::name);
       op.check_own(ask);
       if (!ask) return ask.result();
@@ -672,6 +703,11 @@ struct operands_engine : matrix_engine {
   template <verb Verb, class Op, class State>
   static void run(const Op& op, const State& st, const output<Op>& o, const options& how, context& ctx) {
     run_matrix<Verb>(op.operands(), st, o, how, ctx);
+  }
+  template <class Op, class State>
+  static void forward(const Op& op, const State& st, const output<Op>& o, const options& how, context& ctx,
+                      checkpoints& kept) {
+    run_keeping(op.operands(), st, o, how, ctx, kept);
   }
 };
 

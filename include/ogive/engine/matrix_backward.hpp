@@ -30,7 +30,8 @@ template <class Acc>
 struct matrix_backward_problem {
   matrix_problem<Acc> forward;
   matrix_adjoints<Acc> adjoints;
-  state_hooks<Acc> cotangents;  // loads that of the final state, saves the gradient of the initial one
+  matrix_checkpoints<Acc> kept;  // no states: a first sweep makes them
+  state_hooks<Acc> cotangents;   // loads that of the final state, saves the gradient of the initial one
   bool accumulate = false;
   bool sums = false;   // some gradients are sums over tokens and sequences
   index_t chunks = 0;  // of the longest sequence
@@ -130,9 +131,11 @@ struct matrix_backward_scratch {
     matrix_backward_scratch s{};
     s.room = memory.take<Acc>(
         std::max(p.room, 2 * plan.chunk * std::max(plan.v_stride, plan.k_stride) + 2 * padded<Acc>(plan.chunk)));
-    s.states = memory.take<Acc>(std::max<index_t>(p.chunks, 1) * heads * state);
+    const bool kept = p.kept.states != nullptr;
+    const index_t swept = kept ? 0 : std::max<index_t>(p.chunks, 1) * heads;
+    s.states = memory.take<Acc>(swept * state);
     s.d_state = memory.take<Acc>(heads * state);
-    s.z = memory.take<Acc>(f.normalise ? std::max<index_t>(p.chunks, 1) * heads * plan.k_stride : 0);
+    s.z = memory.take<Acc>(f.normalise ? swept * plan.k_stride : 0);
     s.d_z = memory.take<Acc>(heads * plan.k_stride);
     s.turned = memory.take<Acc>(f.n.value_dim * linalg::padded_stride<Acc>(f.n.key_dim));
     s.turned_v = memory.take<Acc>(plan.v_stride * linalg::padded_stride<Acc>(plan.chunk));
@@ -141,7 +144,7 @@ struct matrix_backward_scratch {
     s.d_v = memory.take<Acc>(values);
     s.d_w = memory.take<Acc>(low_rank ? values : 0);
     s.recalled = memory.take<Acc>(writes == write::delta ? values : 0);
-    s.corrected = memory.take<Acc>(removes ? std::max<index_t>(p.chunks, 1) * heads * values : 0);
+    s.corrected = memory.take<Acc>(removes ? std::max<index_t>(swept, 1) * values : 0);
     s.scaled = memory.take<Acc>(decays == decay::scalar ? values : 0);
     s.weights = memory.take<Acc>(decays == decay::scalar ? score : 0);
     s.removal = memory.take<Acc>(decays == decay::scalar && removes ? score : 0);
@@ -280,13 +283,16 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
   index_t output_head(index_t n, index_t r) const noexcept {
     return plan_.queries == 1 ? head(n) : query_head(r, group(n / members_));
   }
+  bool kept() const noexcept { return all_.kept.states != nullptr; }
   Acc* state(index_t chunk, index_t n) const noexcept {
+    if (kept()) return all_.kept.state(all_.kept.first(sequence_) + chunk, head(n));
     return b_.states + (chunk * heads_ + n) * p_.n.key_dim * plan_.state_rows;
   }
   Acc* corrected(index_t chunk, index_t n) const noexcept {
-    return b_.corrected + (chunk * heads_ + n) * tile_rows<Acc>(plan_.chunk) * plan_.v_stride;
+    return b_.corrected + (kept() ? 0 : chunk * heads_ + n) * tile_rows<Acc>(plan_.chunk) * plan_.v_stride;
   }
   Acc* z(index_t chunk, index_t n) const noexcept {
+    if (kept() && p_.normalise) return all_.kept.z(all_.kept.first(sequence_) + chunk, head(n));
     return b_.z + (p_.normalise ? (chunk * heads_ + n) * plan_.k_stride : 0);
   }
   Acc* d_state(index_t n) const noexcept { return b_.d_state + n * p_.n.key_dim * plan_.state_rows; }
@@ -298,6 +304,11 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
   void sequence() noexcept {
     const index_t s = sequence_;
     for (index_t n = 0; n < heads_; ++n) {
+      if (kept()) {
+        given_ = p_.states.load(p_.states.state, s, head(n), nullptr, 0, d_z(n));
+        zero_rows(d_z(n), 0, 1, plan_.k_stride);
+        continue;
+      }
       Acc* none = nullptr;
       Acc* normaliser = p_.normalise ? z(0, n) : none;
       given_ = p_.states.load(p_.states.state, s, head(n), state(0, n), plan_.state_rows,
@@ -305,7 +316,7 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
       if (!given_ && p_.normalise) zero_rows(normaliser, 0, 1, plan_.k_stride);
       zero_rows(d_z(n), 0, 1, plan_.k_stride);
     }
-    for (index_t c = 0; c + 1 < chunks_; ++c) advance(c);
+    for (index_t c = 0; c + 1 < chunks_ && !kept(); ++c) advance(c);
     for (index_t n = 0; n < heads_; ++n) {
       const state_hooks<Acc>& given = all_.cotangents;
       resting_ = !given.load(given.state, s, head(n), d_state(n), plan_.state_rows, d_z(n));
@@ -508,12 +519,12 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     load_head(c, at);
     c.state = state(number, n);
     c.fresh = number == 0 && !given_;
-    const bool last = number + 1 == chunks_;
-    if (last) correct(c, number, n);
+    const bool uncorrected = kept() || number + 1 == chunks_;
+    if (uncorrected) correct(c, number, n);
     const Acc* X = c.removal_scores;
     if constexpr (Write == write::delta) {
       compared_ = corrected(number, n);
-      if (!last) weigh(c, compared_);
+      if (!uncorrected) weigh(c, compared_);
       if constexpr (Decay == decay::scalar) {
         decay_scores<Acc, Arch>(count, X, c.decays.a, b_.removal, c.score_stride);
         X = b_.removal;
@@ -1282,21 +1293,15 @@ void add_state(const void* state, index_t sequence, index_t head, const Acc* S, 
   }
 }
 
-/// Tokens per chunk: the scores of all heads weigh little beside five products and more with a large state, but under
-/// decays per key channel they cost as much per pair as a product, and beside a state of K = V = 64 they show as well (64
-/// tokens: simple GLA 8 %, GLA 10 %, RWKV-7 20 % slower).
-inline options backward_options(const matrix_policies& policies, const matrix_extents& n, options how) noexcept {
-  if (how.chunk == 0) how.chunk = policies.decays == decay::per_key || n.key_dim * n.value_dim <= 4096 ? 32 : 64;
-  how.form = form::chunked;
-  return how;
-}
-
 template <class Acc, class Op, class State, class Cotangents>
 matrix_backward_problem<Acc> describe_backward(const matrix_again_binding<Op>& bound,
                                                const matrix_backward_binding<Op>& gradients, const State& st,
-                                               const Cotangents& cotangents, const options& how) noexcept {
+                                               const Cotangents& cotangents, options how,
+                                               const checkpoints* kept) noexcept {
   matrix_backward_problem<Acc> p{};
-  p.forward = describe<Acc>(bound, st, form::chunked, false, backward_options(policies_of<Op>, bound.op->extents(), how));
+  if (kept != nullptr && how.chunk == 0) how.chunk = kept->interval();
+  p.forward =
+      describe<Acc>(bound, st, form::chunked, false, backward_options(policies_of<Op>, bound.op->extents(), how));
   p.forward.hooks = bound.template hooks<Acc>();
   p.forward.plan.block = 0;  // states have a place of their own
   if constexpr (requires { bound.op->normalise; }) {
@@ -1311,6 +1316,10 @@ matrix_backward_problem<Acc> describe_backward(const matrix_again_binding<Op>& b
   p.accumulate = how.accumulate;
   p.sums = wants_sums<Op>(*gradients.d);
   p.chunks = (p.forward.n.length + p.forward.plan.chunk - 1) / p.forward.plan.chunk;
+  if (kept != nullptr) {
+    arena memory(const_cast<std::byte*>(kept->data()), kept->capacity());  // nothing is written there
+    p.kept = matrix_checkpoints<Acc>::of(p.forward, p.forward.plan.chunk, memory);
+  }
   return p;
 }
 
@@ -1366,6 +1375,53 @@ struct matrix_backward_engine {
     return ask.result();
   }
 
+  /// Whether checkpoints are of a call like this one, of which everything else has been asked.
+  template <class Op, class State, class Gradient>
+  static status check_checkpoints(const Op& op, const State& st, const Gradient& d_st, options how,
+                                  const checkpoints& kept) noexcept {
+    using Acc = matrix_accum<Op, State>;
+    core::checker ask(op.name);
+    const checkpoints::call& theirs = kept.of();
+    if (theirs.op == nullptr) {
+      ask.refuse("checkpoints") << "are empty; give them to forward first";
+      return ask.result();
+    }
+    const view<typename Op::scalar, 4> o;
+    if (how.chunk == 0) how.chunk = kept.interval();
+    auto p = describe<Acc>(matrix_binding<Op>{&op, &o}, st, form::chunked, false,
+                           backward_options(policies_of<Op>, op.extents(), how));
+    const auto cotangents = reversed<Op>(d_st);
+    if constexpr (requires { op.normalise; }) {
+      const bool wanted = op.normalise || cotangents.z_initial.present() || cotangents.z_final.present();
+      p.normalise = wanted || theirs.numbers[12] == 1;
+    }
+    const auto ours = matrix_checkpoints<Acc>::call_of(op.name, p, p.plan.chunk);
+    if (theirs == ours) return ask.result();
+    constexpr const char* names[] = {"bytes of a number",
+                                     "tokens of an interval",
+                                     "B",
+                                     "L",
+                                     "sequences",
+                                     "Hq",
+                                     "Hk",
+                                     "H",
+                                     "K",
+                                     "V",
+                                     "row of a state",
+                                     "row of z",
+                                     "normaliser",
+                                     "lists of sequences"};
+    std::size_t i = 0;
+    while (i < ours.numbers.size() && ours.numbers[i] == theirs.numbers[i]) ++i;
+    auto& refusal = ask.refuse("checkpoints") << "are of another call: ";
+    if (i == ours.numbers.size()) {
+      refusal << "of " << theirs.op;
+    } else {
+      refusal << names[i] << " = " << theirs.numbers[i] << ", now " << ours.numbers[i];
+    }
+    return ask.result();
+  }
+
   template <class Op>
   static std::size_t backward_bytes(const Op& op, const options& how) noexcept {
     const auto most = [&]<class Acc>(Acc) noexcept {
@@ -1375,7 +1431,7 @@ struct matrix_backward_engine {
       const typename Op::template state_of<Acc> st{};
       const matrix_again_binding<Op> bound{{&op, &o}, &d_o};
       const matrix_backward_binding<Op> gradients{&op, &d_o, &d, false};
-      auto p = describe_backward<Acc>(bound, gradients, st, st, how);
+      auto p = describe_backward<Acc>(bound, gradients, st, st, how, nullptr);
       if constexpr (requires { op.normalise; }) p.forward.normalise = true;
       auto all = d;
       if constexpr (requires { all.over_time; }) all.over_time = true;
@@ -1386,14 +1442,15 @@ struct matrix_backward_engine {
 
   template <class Op, class State, class Gradient>
   static void backward(const Op& op, const State& st, const view<const typename Op::scalar, 4>& d_o,
-                       const Gradient& d_st, const typename Op::gradient& d, const options& how, context& ctx) {
-    using Acc = sweep_t<typename Op::scalar, typename State::storage_type>;
+                       const Gradient& d_st, const typename Op::gradient& d, const options& how, context& ctx,
+                       const checkpoints* kept = nullptr) {
+    using Acc = matrix_accum<Op, State>;
     const view<typename Op::scalar, 4> o;
     const auto cotangents = reversed<Op>(d_st);
     const auto asked = given_or_zero(d_o, op.extents());
     const matrix_again_binding<Op> bound{{&op, &o}, &asked};
     const matrix_backward_binding<Op> gradients{&op, &asked, &d, how.accumulate};
-    const auto p = describe_backward<Acc>(bound, gradients, st, cotangents, how);
+    const auto p = describe_backward<Acc>(bound, gradients, st, cotangents, how, kept);
     if (p.forward.n.heads == 0) return;
     const bool joint = p.sums || p.parts() > 1;
     const std::size_t bytes = scratch_of(p) + (joint ? sums_bytes(op, d, p.turns(), false) : 0);
@@ -1433,8 +1490,14 @@ struct operands_backward_engine {
   }
   template <class Op, class State, class Gradient>
   static void backward(const Op& op, const State& st, const view<const typename Op::scalar, 4>& d_o,
-                       const Gradient& d_st, const typename Op::gradient& d, const options& how, context& ctx) {
-    matrix_backward_engine::backward(op.operands(), st, d_o, d_st, op.gradients(d), how, ctx);
+                       const Gradient& d_st, const typename Op::gradient& d, const options& how, context& ctx,
+                       const checkpoints* kept = nullptr) {
+    matrix_backward_engine::backward(op.operands(), st, d_o, d_st, op.gradients(d), how, ctx, kept);
+  }
+  template <class Op, class State, class Gradient>
+  static status check_checkpoints(const Op& op, const State& st, const Gradient& d_st, const options& how,
+                                  const checkpoints& kept) noexcept {
+    return matrix_backward_engine::check_checkpoints(op.operands(), st, d_st, how, kept);
   }
 };
 

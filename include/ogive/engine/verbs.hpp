@@ -11,8 +11,11 @@
 //   make_tables(op, how, ctx)           where it has tables: puts what its verbs want into the context's cache
 // and where it has gradients, for operators with the types `gradient` and `default_state_gradient`,
 //   check_backward(op, st, d_o, d_st, d, how), backward_bytes(op, how), backward(op, st, d_o, d_st, d, how, ctx)
+// and where a forward can keep states for it,
+//   forward(op, st, o, how, ctx, kept), check_checkpoints(op, st, d_st, how, kept), and backward(…, ctx, &kept)
 #pragma once
 
+#include <ogive/core/checkpoints.hpp>
 #include <ogive/core/context.hpp>
 #include <ogive/core/options.hpp>
 
@@ -96,6 +99,13 @@ template <class Op>
 concept has_gradient = has_engine<Op> && requires {
   typename Op::gradient;
   typename Op::default_state_gradient;
+};
+
+template <class Op>
+concept keeps_checkpoints = has_gradient<Op> &&
+    requires(const Op& op, const typename Op::default_state& st, const typename Op::default_state_gradient& d_st,
+             const checkpoints& kept) {
+  gradients_of<Op>::check_checkpoints(op, st, d_st, options(), kept);
 };
 
 }  // namespace detail
@@ -194,6 +204,15 @@ void forward(const Op& op, State&& st, const output_of<Op>& o, const options& ho
   detail::check_and_run<detail::verb::forward>(op, st, o, how, ctx);
 }
 
+/// A forward that leaves checkpoints for `backward`. They grow here where they must; a team wants room that an earlier
+/// call has made.
+template <detail::keeps_checkpoints Op, class State = typename Op::default_state>
+void forward(const Op& op, State&& st, const output_of<Op>& o, const options& how, context& ctx, checkpoints& kept) {
+  const auto own = engine_for<Op>::template own<Op>(st);
+  require(engine_for<Op>::check(op, own, o, how));
+  engine_for<Op>::forward(op, own, o, how, ctx, kept);
+}
+
 /// Whether the arguments of `backward` fit together.
 template <detail::has_gradient Op, class State = typename Op::default_state,
           class Gradient = typename Op::default_state_gradient>
@@ -209,10 +228,10 @@ std::size_t backward_scratch_bytes(const Op& op, const options& how = {}, int wo
   return detail::gradients_of<Op>::backward_bytes(op, how) * static_cast<std::size_t>(std::max(workers, 1));
 }
 
-/// Gradients from the cotangent of the output and, in d_st.final, of the final state, of which either may be absent. `st`
-/// is as `forward` had it: its initial state must be unchanged, its final one is not looked at. The gradient of the
-/// initial state goes to d_st.initial. Gradients overwrite, or, with `how.accumulate`, add; what is shared by many tokens
-/// is summed in an order that the shape alone decides.
+/// Gradients from the cotangent of the output and, in d_st.final, of the final state, of which either may be absent.
+/// `st` is as `forward` had it: its initial state must be unchanged, its final one is not looked at. The gradient of
+/// the initial state goes to d_st.initial. Gradients overwrite, or, with `how.accumulate`, add; what is shared by many
+/// tokens is summed in an order that the shape alone decides.
 template <detail::has_gradient Op, class State = typename Op::default_state,
           class Gradient = typename Op::default_state_gradient>
 void backward(prechecked_t, const Op& op, State&& st, const std::type_identity_t<cotangent<output_of<Op>>>& d_o,
@@ -222,12 +241,24 @@ void backward(prechecked_t, const Op& op, State&& st, const std::type_identity_t
 }
 template <detail::has_gradient Op, class State = typename Op::default_state,
           class Gradient = typename Op::default_state_gradient>
-void backward(const Op& op, State&& st, const std::type_identity_t<cotangent<output_of<Op>>>& d_o,
-              const Gradient& d_st, const std::type_identity_t<gradient<Op>>& d, const options& how = {},
-              context& ctx = default_context()) {
+void backward(const Op& op, State&& st, const std::type_identity_t<cotangent<output_of<Op>>>& d_o, const Gradient& d_st,
+              const std::type_identity_t<gradient<Op>>& d, const options& how = {}, context& ctx = default_context()) {
   const auto own = engine_for<Op>::template own<Op>(st);
   require(detail::gradients_of<Op>::check_backward(op, own, d_o, d_st, d, how));
   detail::gradients_of<Op>::backward(op, own, d_o, d_st, d, how, ctx);
+}
+
+/// The same from the checkpoints of the forward, which spares the sweep that makes states again. Of the initial state
+/// only its being there is looked at: it may have been swept in place.
+template <detail::keeps_checkpoints Op, class State = typename Op::default_state,
+          class Gradient = typename Op::default_state_gradient>
+void backward(const Op& op, State&& st, const std::type_identity_t<cotangent<output_of<Op>>>& d_o, const Gradient& d_st,
+              const std::type_identity_t<gradient<Op>>& d, const options& how, context& ctx, const checkpoints& kept) {
+  using rules = detail::gradients_of<Op>;
+  const auto own = engine_for<Op>::template own<Op>(st);
+  require(rules::check_backward(op, own, d_o, d_st, d, how));
+  require(rules::check_checkpoints(op, own, d_st, how, kept));
+  rules::backward(op, own, d_o, d_st, d, how, ctx, &kept);
 }
 
 }  // namespace OGIVE_ABI

@@ -1,0 +1,155 @@
+// L5: the states that a forward of the matrix engine keeps for its backward: where they lie, and how a sweep leaves
+// them there, beside the states that the caller wants kept.
+#pragma once
+
+#include <ogive/core/checkpoints.hpp>
+#include <ogive/engine/matrix_panels.hpp>
+
+namespace ogive {
+inline namespace OGIVE_ABI {
+namespace detail {
+
+/// States [slots, H, K, row] and, of a normaliser, z [slots, H, row of z]; sequence s has the slots from first(s) on,
+/// one for each `interval` tokens.
+template <class Acc>
+struct matrix_checkpoints {
+  Acc* states = nullptr;
+  Acc* normalisers = nullptr;
+  index_t interval = 0;
+  matrix_extents n{};
+  integers offsets{};
+  index_t slots = 0;
+  index_t state_rows = 0;
+  index_t z_row = 0;
+
+  /// In this memory, or, with none, only how large it is.
+  static matrix_checkpoints of(const matrix_problem<Acc>& p, index_t interval, arena& memory) noexcept {
+    matrix_checkpoints all{};
+    all.interval = interval;
+    all.n = p.n;
+    all.offsets = p.offsets;
+    const index_t chunks = (p.n.length + interval - 1) / interval;
+    all.slots = p.offsets.present() ? p.n.length / interval + p.sequences : p.sequences * chunks;
+    all.state_rows = p.plan.state_rows;
+    all.z_row = p.plan.k_stride;
+    all.states = memory.take<Acc>(all.slots * p.n.heads * p.n.key_dim * all.state_rows);
+    if (p.normalise) all.normalisers = memory.take<Acc>(all.slots * p.n.heads * all.z_row);
+    return all;
+  }
+
+  /// What call it is, the lists of packed and padded sequences as one number.
+  static checkpoints::call call_of(const char* op, const matrix_problem<Acc>& p, index_t interval) noexcept {
+    std::uint64_t lists = 1469598103934665603U;
+    const auto read = [&](const integers& list) noexcept {
+      for (index_t i = 0; i < list.size(); ++i)
+        lists = (lists ^ static_cast<std::uint64_t>(list.at(i))) * 1099511628211U;
+      lists = (lists ^ static_cast<std::uint64_t>(list.size())) * 1099511628211U;
+    };
+    read(p.offsets);
+    read(p.lengths);
+    const matrix_extents& n = p.n;
+    return {op,
+            {static_cast<index_t>(sizeof(Acc)), interval, n.batch, n.length, p.sequences, n.query_heads, n.key_heads,
+             n.heads, n.key_dim, n.value_dim, p.plan.state_rows, p.plan.k_stride, p.normalise ? 1 : 0,
+             static_cast<index_t>(lists)}};
+  }
+
+  index_t length_of(index_t sequence) const noexcept {
+    return offsets.present() ? offsets.at(sequence + 1) - offsets.at(sequence) : n.length;
+  }
+  index_t first(index_t sequence) const noexcept {
+    return offsets.present() ? offsets.at(sequence) / interval + sequence
+                             : sequence * ((n.length + interval - 1) / interval);
+  }
+  Acc* state(index_t slot, index_t head) const noexcept {
+    return states + (slot * n.heads + head) * n.key_dim * state_rows;
+  }
+  Acc* z(index_t slot, index_t head) const noexcept { return normalisers + (slot * n.heads + head) * z_row; }
+};
+
+/// The hooks of a state, and checkpoints besides.
+template <class Acc>
+struct matrix_keeping {
+  matrix_checkpoints<Acc> to;
+  state_hooks<Acc> given{};
+
+  state_hooks<Acc> hooks() const noexcept {
+    return {this,
+            [](const void* self, index_t sequence, index_t head, Acc* S, index_t stride, Acc* z) noexcept {
+              const auto& inner = of(self).given;
+              return inner.load(inner.state, sequence, head, S, stride, z);
+            },
+            [](const void* self, index_t sequence, index_t head, const Acc* S, index_t stride, const Acc* z) noexcept {
+              const auto& inner = of(self).given;
+              inner.save(inner.state, sequence, head, S, stride, z);
+            },
+            [](const void* self, index_t sequence) noexcept {
+              return of(self).given.wanted(of(self).given.state, sequence);
+            },
+            [](const void* self, index_t sequence, index_t head) noexcept {
+              return of(self).given.from(of(self).given.state, sequence, head);
+            },
+            [](const void* self, index_t sequence, index_t head) noexcept {
+              return of(self).given.to(of(self).given.state, sequence, head);
+            },
+            next,
+            [](const void* self, index_t sequence, const tokens& at) noexcept -> state_place<Acc> {
+              const auto& inner = of(self).given;
+              return inner.next == nullptr ? state_place<Acc>{} : inner.kept(inner.state, sequence, at);
+            },
+            keep};
+  }
+
+  /// The states that the sequences of a call start from.
+  OGIVE_NOINLINE void begin(index_t sequence, arena memory) const noexcept {
+    if (to.length_of(sequence) == 0) return;
+    Acc* unused = memory.take<Acc>(to.z_row);
+    const index_t slot = to.first(sequence);
+    for (index_t h = 0; h < to.n.heads; ++h) {
+      Acc* z = to.normalisers == nullptr ? unused : to.z(slot, h);
+      if (given.load(given.state, sequence, h, to.state(slot, h), to.state_rows, z)) continue;
+      zero_rows(to.state(slot, h), to.state_rows, to.n.key_dim, to.state_rows);
+      if (to.normalisers != nullptr) zero_rows(z, 0, 1, to.z_row);
+    }
+  }
+
+ private:
+  static const matrix_keeping& of(const void* self) noexcept { return *static_cast<const matrix_keeping*>(self); }
+
+  static index_t next(const void* self, index_t sequence, const tokens& at) noexcept {
+    const auto& [to, given] = of(self);
+    const index_t own = to.interval - at.position % to.interval;
+    const index_t other = given.next == nullptr ? at.count + 1 : given.next(given.state, sequence, at);
+    return std::min(other, own < at.count ? own : at.count + 1);
+  }
+  static void keep(const void* self, index_t sequence, const tokens& at, const state_place<const Acc>& S,
+                   const Acc* z) noexcept {
+    const auto& [to, given] = of(self);
+    if (given.next != nullptr) given.keep(given.state, sequence, at, S, z);
+    const index_t end = at.position + 1;
+    if (end % to.interval != 0 || end >= to.length_of(sequence)) return;
+    const index_t slot = to.first(sequence) + end / to.interval;
+    Acc* own = to.state(slot, at.head);
+    if (S.value_stride == 1) {
+      for (index_t i = 0; i < to.n.key_dim; ++i)
+        std::copy_n(S.data + i * S.key_stride, to.n.value_dim, own + i * to.state_rows);
+    } else {
+      linalg::transpose(to.n.value_dim, to.n.key_dim, linalg::panel<const Acc>{S.data, S.value_stride},
+                        linalg::panel<Acc>{own, to.state_rows});
+    }
+    if (to.normalisers != nullptr) std::copy_n(z, to.z_row, to.z(slot, at.head));
+  }
+};
+
+/// Tokens per chunk of the backward: the scores of all heads weigh little beside five products and more with a large
+/// state, but under decays per key channel they cost as much per pair as a product, and beside a state of K = V = 64
+/// they show as well (64 tokens: simple GLA 8 %, GLA 10 %, RWKV-7 20 % slower).
+inline options backward_options(const matrix_policies& policies, const matrix_extents& n, options how) noexcept {
+  if (how.chunk == 0) how.chunk = policies.decays == decay::per_key || n.key_dim * n.value_dim <= 4096 ? 32 : 64;
+  how.form = form::chunked;
+  return how;
+}
+
+}  // namespace detail
+}  // namespace OGIVE_ABI
+}  // namespace ogive

@@ -1,0 +1,131 @@
+// Checkpoints that a forward leaves: gradients are those of a backward that makes its states again.
+#include <ogive/testing/gradient_laws.hpp>
+#include <ogive/testing/samplers/delta_rules.hpp>
+#include <ogive/testing/samplers/gated.hpp>
+#include <ogive/testing/samplers/linear_attention.hpp>
+#include <ogive/testing/samplers/low_rank.hpp>
+#include <ogive/testing/samplers/ssd.hpp>
+
+#include "tests/catch.hpp"
+
+using namespace ogive;
+
+namespace {
+
+template <class Op>
+struct checkpointed : testing::detail::gradient_trial<Op> {
+  using trial = testing::detail::gradient_trial<Op>;
+  using trial::c, trial::given, trial::op;
+  testing::memory room{};
+  checkpoints kept;
+  view<float, 4> o;
+
+  checkpointed(std::uint64_t from, index_t interval)
+      : trial(from, 150), kept(interval), o(room.take<float>(testing::sampler<Op>::output(op))) {}
+
+  testing::gradients_found<Op> backward_from(context& ctx, const options& how = {}) {
+    auto found = testing::detail::run_backward(op, given, c, how);
+    testing::detail::for_found(op, found, [](const auto& d) {
+      testing::for_each(d, [](const auto& x, index_t) { const_cast<std::remove_cvref_t<decltype(x)>&>(x) = -7; });
+    });
+    found.st.final = c.st.final;
+    backward(op, given, c.o, found.st, found.d, how, ctx, kept);
+    return found;
+  }
+  std::string gap(const testing::gradients_found<Op>& a, const testing::gradients_found<Op>& b,
+                  double bound = 0) {
+    return testing::detail::gradient_gap(op, a, b, bound);
+  }
+};
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("gradients from checkpoints are those without", "", ssd<float>, linear_attention<float>, gla<float>,
+                   gated_delta_rule<float>, rwkv7<float>) {
+  using Op = TestType;
+  OGIVE_SEED(seed, 512);
+  for (std::uint64_t s = seed; s < seed + 6; ++s) {
+    CAPTURE(s);
+    for (const index_t interval : {0, 16, 37}) {
+      CAPTURE(interval);
+      checkpointed<Op> x(s, interval);
+      context ctx;
+      forward(x.op, x.given, x.o, {}, ctx, x.kept);
+      const auto plain = testing::run<float>({testing::way::kind::forward}, x.op, x.given);
+      const auto without = testing::detail::run_backward(x.op, x.given, x.c, {.chunk = interval});
+      const double bound = testing::detail::gradient_bound(x.op, testing::detail::largest_gradient(x.op, without));
+      const auto numbers = testing::flatten(x.o), expected = testing::flatten(plain.o);
+      for (std::size_t i = 0; i < numbers.size(); ++i) REQUIRE(std::fabs(numbers[i] - expected[i]) <= bound);
+      const auto with = x.backward_from(ctx);
+      CHECK(x.gap(with, without, bound) == "");
+
+      // The same from a state that the forward sweeps in place, and with several workers.
+      const testing::thread_pool pool;
+      context forked = context::fork_join(pool, 3);
+      auto in_place = x.given;
+      testing::memory pools;
+      testing::for_pools(in_place, [&](auto& initial, auto& final) {
+        if (!initial.present()) return;
+        final = pools.template copy<float>(initial);
+        initial = final;
+      });
+      forward(x.op, in_place, x.o, {}, forked, x.kept);
+      std::swap(x.given, in_place);
+      CHECK(x.gap(x.backward_from(forked), with) == "");
+      std::swap(x.given, in_place);
+
+      // In the chunks of the backward a forward under one decay for all channels has the same bits.
+      if constexpr (std::is_same_v<Op, ssd<float>> || std::is_same_v<Op, linear_attention<float>>) {
+        if (interval == 0) continue;
+        forward(x.op, x.given, x.o, {.form = form::chunked, .chunk = interval}, ctx, x.kept);
+        CHECK(x.gap(x.backward_from(ctx), without) == "");
+      }
+    }
+  }
+}
+
+TEST_CASE("truncated backpropagation goes on from checkpoints of every piece") {
+  OGIVE_SEED(seed, 513);
+  checkpointed<ssd<float>> x(seed - seed % 3, 16);  // neither padded nor packed
+  const index_t L = x.op.x.extent(1), cut = L / 2;
+  context ctx;
+  testing::memory room;
+  x.given = testing::draw_state<float>(x.random, room, x.op, testing::sequence_count(x.op));
+  const auto whole = testing::detail::run_backward(x.op, x.given, x.c, {});
+  const double bound = testing::detail::gradient_bound(x.op, testing::detail::largest_gradient(x.op, whole));
+  const view<float, 4> S = room.copy<float>(x.given.initial);
+  const state<float> swept{.initial = S, .final = S};
+  checkpoints early, late;
+  const auto head = testing::tokens_of(x.op, 0, cut), tail = testing::tokens_of(x.op, cut, L - cut);
+  forward(head, swept, x.o.slice(1, 0, cut), {}, ctx, early);
+  forward(tail, swept, x.o.slice(1, cut, L - cut), {}, ctx, late);
+  const view<float, 4> between = room.take<float>(S.extents()), first = room.take<float>(S.extents());
+  backward(tail, swept, x.c.o.slice(1, cut, L - cut), state_gradient<float>{.final = x.c.st.final, .initial = between},
+           {}, {}, ctx, late);
+  backward(head, swept, x.c.o.slice(1, 0, cut), state_gradient<float>{.final = between, .initial = first}, {}, {}, ctx,
+           early);
+  const auto got = testing::flatten(first), right = testing::flatten(whole.st.initial);
+  for (std::size_t i = 0; i < got.size(); ++i) REQUIRE(std::fabs(got[i] - right[i]) <= bound);
+}
+
+TEST_CASE("checkpoints of another call are refused") {
+  OGIVE_SEED(seed, 514);
+  checkpointed<gla<float>> x(seed - seed % 3, 16);
+  context ctx;
+  const auto back = [&](const auto& op, const options& how = {}) {
+    backward(op, {}, {}, {}, {}, how, ctx, x.kept);
+  };
+  CHECK_THROWS_AS(back(x.op), shape_error);  // empty
+  forward(x.op, {}, x.o, {}, ctx, x.kept);
+  CHECK_NOTHROW(back(x.op));
+  CHECK_THROWS_AS(back(x.op, {.chunk = 8}), shape_error);
+  const index_t L = x.op.q.extent(1);
+  CHECK_THROWS_AS(back(testing::tokens_of(x.op, 0, L - 1)), shape_error);
+  kda<float> other{.q = x.op.q, .k = x.op.k, .v = x.op.v, .g = x.op.g};
+  const auto beta = x.room.take<float>(shape<3>{x.op.v.extent(0), L, x.op.v.extent(2)});
+  other.beta = beta;
+  CHECK_THROWS_WITH(back(other), tests::ContainsSubstring("of gla"));
+  const std::size_t capacity = x.kept.capacity();
+  forward(testing::tokens_of(x.op, 0, L - 1), {}, x.o.slice(1, 0, L - 1), {}, ctx, x.kept);
+  CHECK(x.kept.capacity() == capacity);
+}
