@@ -2,7 +2,6 @@
 #include <ogive/testing/gradient_laws.hpp>
 #include <ogive/testing/samplers/delta_rules.hpp>
 #include <ogive/testing/samplers/gated.hpp>
-#include <ogive/testing/samplers/linear_attention.hpp>
 #include <ogive/testing/samplers/low_rank.hpp>
 #include <ogive/testing/samplers/ssd.hpp>
 
@@ -32,16 +31,15 @@ struct checkpointed : testing::detail::gradient_trial<Op> {
     backward(op, given, c.o, found.st, found.d, how, ctx, kept);
     return found;
   }
-  std::string gap(const testing::gradients_found<Op>& a, const testing::gradients_found<Op>& b,
-                  double bound = 0) {
+  std::string gap(const testing::gradients_found<Op>& a, const testing::gradients_found<Op>& b, double bound = 0) {
     return testing::detail::gradient_gap(op, a, b, bound);
   }
 };
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("gradients from checkpoints are those without", "", ssd<float>, linear_attention<float>, gla<float>,
-                   gated_delta_rule<float>, rwkv7<float>) {
+TEMPLATE_TEST_CASE("gradients from checkpoints are those without", "", ssd<float>, gla<float>, gated_delta_rule<float>,
+                   rwkv7<float>) {
   using Op = TestType;
   OGIVE_SEED(seed, 512);
   for (std::uint64_t s = seed; s < seed + 6; ++s) {
@@ -75,7 +73,7 @@ TEMPLATE_TEST_CASE("gradients from checkpoints are those without", "", ssd<float
       std::swap(x.given, in_place);
 
       // In the chunks of the backward a forward under one decay for all channels has the same bits.
-      if constexpr (std::is_same_v<Op, ssd<float>> || std::is_same_v<Op, linear_attention<float>>) {
+      if constexpr (std::is_same_v<Op, ssd<float>>) {
         if (interval == 0) continue;
         forward(x.op, x.given, x.o, {.form = form::chunked, .chunk = interval}, ctx, x.kept);
         CHECK(x.gap(x.backward_from(ctx), without) == "");
@@ -112,13 +110,11 @@ TEST_CASE("checkpoints of another call are refused") {
   OGIVE_SEED(seed, 514);
   checkpointed<gla<float>> x(seed - seed % 3, 16);
   context ctx;
-  const auto back = [&](const auto& op, const options& how = {}) {
-    backward(op, {}, {}, {}, {}, how, ctx, x.kept);
-  };
+  const auto back = [&](const auto& op, const options& how = {}) { backward(op, {}, {}, {}, {}, how, ctx, x.kept); };
   CHECK_THROWS_AS(back(x.op), shape_error);  // empty
   forward(x.op, {}, x.o, {}, ctx, x.kept);
   CHECK_NOTHROW(back(x.op));
-  CHECK_THROWS_AS(back(x.op, {.chunk = 8}), shape_error);
+  if (x.op.q.extent(1) > 1) CHECK_THROWS_AS(back(x.op, {.chunk = 1}), shape_error);
   const index_t L = x.op.q.extent(1);
   CHECK_THROWS_AS(back(testing::tokens_of(x.op, 0, L - 1)), shape_error);
   kda<float> other{.q = x.op.q, .k = x.op.k, .v = x.op.v, .g = x.op.g};
