@@ -7,6 +7,7 @@
 #include <ogive/maps/polynomial.hpp>
 #include <ogive/maps/random.hpp>
 #include <ogive/maps/random_features.hpp>
+#include <ogive/testing/trials.hpp>
 
 #include <cstring>
 
@@ -307,6 +308,50 @@ TEST_CASE("adjoints of learned maps, whatever the layout and type of the weights
   const double size = 2 * testing::norm(W);
   check("hedgehog", plain, f, {rounding(f.d + 1) + few() + sum, largest_feature(plain, f) * size});
   check("hedgehog, b", shifted, f, {error + few() + sum, largest_feature(shifted, f) * size});
+}
+
+TEMPLATE_TEST_CASE("gradients of learned weights, whatever their layout, over tensors of any strides", "",
+                   maps::t2r<double>, maps::hedgehog<double>, maps::hedgehog_softmax<double>) {
+  OGIVE_SEED(seed, 9);
+  testing::rng random(seed);
+  const index_t B = 2, L = 70, H = 3, d = 5, M = GENERATE(1, 7, 18);
+  tensor<double, 4> x({B, H, L, d}), d_x({B, L, H, d});
+  tensor<double, 2> W({M, d}, {1, M}, 0.0), d_W({d, M}, untouched);
+  tensor<double, 1> b({M}), d_b({M}, untouched);
+  for (double& number : x.flat()) number = random.uniform(-1, 1);
+  for (index_t j = 0; j < M; ++j) {
+    for (index_t i = 0; i < d; ++i) W(j, i) = random.uniform(-0.2, 0.2);
+    b(j) = j % 2 == 0 ? 1.1 : -1.1;  // the kink of relu is out of reach
+  }
+  const TestType map{std::as_const(W).all(), std::as_const(b).all()};
+  tensor<double, 4> y({B, L, H, features(map, d)}), d_y(y.extents());
+  testing::fill_normal(random, d_y.all());
+  const view<double, 4> seen = from_bhld(x.all());
+  const auto loss = [&] {
+    evaluate(map, seen, y.all());
+    return tests::loss().add(y.all(), d_y.all());
+  };
+  const view<double, 2> turned = d_W.all().permute({1, 0});
+  const map_gradient<TestType> wanted{.W = turned, .b = d_b.all()};
+  evaluate_adjoint(map, seen, d_y.all(), d_x.all(), wanted);
+  tests::check_gradient("W", W.all(), turned, loss);
+  tests::check_gradient("b", b.all(), d_b.all(), loss);
+  const tensor<double, 2> once = d_W;
+  const testing::thread_pool pool;
+  context forked = context::fork_join(pool, 3);
+  evaluate_adjoint(map, seen, d_y.all(), view<double, 4>(), wanted, {}, {}, forked);
+  CHECK(testing::flatten(d_W.all()) == testing::flatten(once.all()));
+  const tensor<double, 4> d_x_once = d_x;
+  evaluate_adjoint(map, seen, d_y.all(), d_x.all(), wanted, {}, {.accumulate = true});
+  for (index_t j = 0; j < d_x.all().size(); ++j) CHECK(d_x.data()[j] == 2 * d_x_once.data()[j]);
+  std::vector<double> twice = testing::flatten(once.all());
+  for (double& number : twice) number *= 2;
+  const double largest = testing::max_abs(once.all());
+  CHECK(testing::compare(testing::flatten(d_W.all()), twice, testing::tolerance<double>(8), {.scale = largest}));
+
+  const TestType without{std::as_const(W).all(), {}};
+  CHECK_THROWS_AS(evaluate_adjoint(without, seen, d_y.all(), d_x.all(), wanted), shape_error);
+  CHECK_THROWS_AS(evaluate_adjoint(map, seen, d_y.all(), d_x.all(), {.W = d_W.all().slice(0, 0, 1)}), shape_error);
 }
 
 TEST_CASE("adjoints of random features") {

@@ -42,6 +42,38 @@ TEST_CASE("an additive memory reads what was written under a key, and what overl
   }
 }
 
+TEST_CASE("sums over a million tokens lose what their order says, and no more") {
+  OGIVE_SEED(seed, 180);
+  constexpr index_t L = 1000000, chunk = 64;
+  testing::rng random(seed);
+  const float one = 1;
+  tensor<float, 4> k({1, L, 1, 1}), v({1, L, 1, 1}), o({1, L, 1, 1});
+  long double exact = 0;
+  for (index_t t = 0; t < L; ++t) {
+    k(0, t, 0, 0) = static_cast<float>(random.unit());
+    v(0, t, 0, 0) = static_cast<float>(random.unit());
+    exact += static_cast<long double>(k(0, t, 0, 0)) * static_cast<long double>(v(0, t, 0, 0));
+  }
+  const linear_attention<float> op{
+      .q = view<const float, 4>(&one, {1, L, 1, 1}, {0, 0, 0, 0}), .k = k, .v = v, .normalise = false, .scale = 1.0F};
+  const auto last = [&](auto storage, const way& how, double roundings_of_sum) {
+    using S = decltype(storage);
+    tensor<S, 4> sum({1, 1, 1, 1});
+    context serial;
+    testing::call(how, op, linear_attention_state<S>{.final = sum}, o.all(), serial);
+    INFO(how);
+    CHECK_THAT(static_cast<double>(sum(0, 0, 0, 0)), tests::WithinRel(static_cast<double>(exact), roundings_of_sum));
+    const double stored = testing::unit_roundoff<float>();
+    CHECK_THAT(static_cast<double>(o(0, L - 1, 0, 0)),
+               tests::WithinRel(static_cast<double>(exact), roundings_of_sum + 2 * stored));
+  };
+  // Token by token a rounding each; in chunks those of one chunk and one for each.
+  last(1.0F, {way::kind::recurrent}, testing::tolerance<float>(L + 1));
+  last(1.0F, {way::kind::chunked, chunk}, testing::tolerance<float>(chunk + L / chunk + 1));
+  last(1.0, {way::kind::recurrent}, testing::tolerance<double>(L + 1));
+  last(1.0, {way::kind::chunked, chunk}, testing::tolerance<double>(chunk + L / chunk + 1));
+}
+
 TEST_CASE("C11: the mean survives features that are next to nothing") {
   const tensor<double, 4> x({1, 4, 1, 1}, -60.0);
   const std::vector<double> values{1, 2, 3, 4};
@@ -98,8 +130,8 @@ TEST_CASE("C11: a normaliser that vanishes gives 0, never NaN or infinity") {
   }
 }
 
-TEMPLATE_TEST_CASE("C11: a denominator next to the largest number still divides, and one of 0 gives 0 in every form", "",
-                   float, double) {
+TEMPLATE_TEST_CASE("C11: a denominator next to the largest number still divides, and one of 0 gives 0 in every form",
+                   "", float, double) {
   using T = TestType;
   const T most = std::numeric_limits<T>::max();
   const T infinity = std::numeric_limits<T>::infinity();
@@ -125,17 +157,17 @@ TEMPLATE_TEST_CASE("C11: a denominator next to the largest number still divides,
   for (const bool causal : {true, false}) {
     const auto mean = [&](T o) { CHECK_THAT(o, WithinRoundings<T>(0.5, roundings(L))); };
     check(std::sqrt(most) / 2, T(0.5), mean, causal);
-    check(T(0), infinity, [](T o) { CHECK(o == 0); }, causal);
+    check(
+        T(0), infinity, [](T o) { CHECK(o == 0); }, causal);
   }
 }
 
 TEMPLATE_TEST_CASE("C58: lengths, features and values of any size, in linear attention", "", float, double) {
   using Op = linear_attention<TestType>;
   OGIVE_SEED(seed, 58);
-  const std::vector<way> ways{{way::kind::chunked, 1},  {way::kind::chunked, 3},
-                              {way::kind::chunked, 16}, {way::kind::chunked, 64},
-                              {way::kind::recurrent},   {way::kind::step},
-                              {way::kind::forward},     {way::kind::forward, 0, form::left}};
+  const std::vector<way> ways{
+      {way::kind::chunked, 1}, {way::kind::chunked, 3}, {way::kind::chunked, 16}, {way::kind::chunked, 64},
+      {way::kind::recurrent},  {way::kind::step},       {way::kind::forward},     {way::kind::forward, 0, form::left}};
   testing::rng random(seed);
   const auto check = [&](index_t L, index_t D, index_t V, index_t H) {
     testing::memory room;

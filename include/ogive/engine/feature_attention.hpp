@@ -31,6 +31,7 @@ struct feature_attention {
 
   struct gradient {
     view<T, 4> q{}, k{}, v{};
+    map_gradient<Map> map{};
   };
 
   static constexpr const char* name = "linear_attention";
@@ -70,6 +71,8 @@ struct feature_attention {
   template <class X, std::size_t Rank>
   void check_written(core::checker& ask, const char* field, const view<X, Rank>& x) const noexcept {
     ask.apart(field, x, "q", q).apart(field, x, "k", k).apart(field, x, "v", v).apart(field, x, "key_mask", key_mask);
+    for_parameters(map, {},
+                   [&](const char* weight, const auto& w, const auto&) noexcept { ask.apart(field, x, weight, w); });
   }
 
   /// Rows to ask for early.
@@ -132,7 +135,10 @@ struct feature_attention {
   template <class F>
   void for_gradients(const gradient& d, const F& f) const noexcept {
     f("q", q, d.q), f("k", k, d.k), f("v", v, d.v);
+    for_parameters(map, d.map, f);
   }
+  /// What the map has learned, for all heads.
+  weight_sums<Map> weights(const gradient& d) const noexcept { return {map, d.map}; }
   template <class F>
   static constexpr void for_sums(const gradient&, const F&) noexcept {}
   static constexpr bool wants_decays(const gradient&) noexcept { return false; }
@@ -145,14 +151,14 @@ struct feature_attention {
   }
 
   template <class Acc>
-  void adjoint_q(const tokens& at, Acc* panel, index_t stride, Acc* room, const gradient& d,
-                 bool accumulate) const noexcept {
-    if (d.q.present()) pull(q, {}, at, side::query, panel, stride, room, d.q, accumulate);
+  void adjoint_q(const tokens& at, Acc* panel, index_t stride, Acc* room, const gradient& d, bool accumulate,
+                 Acc* sums) const noexcept {
+    pull(q, {}, at, side::query, panel, stride, room, d.q, accumulate, sums);
   }
   template <class Acc>
-  void adjoint_k(const tokens& at, Acc* panel, index_t stride, Acc* room, const gradient& d,
-                 bool accumulate) const noexcept {
-    if (d.k.present()) pull(k, key_mask, at, side::key, panel, stride, room, d.k, accumulate);
+  void adjoint_k(const tokens& at, Acc* panel, index_t stride, Acc* room, const gradient& d, bool accumulate,
+                 Acc* sums) const noexcept {
+    pull(k, key_mask, at, side::key, panel, stride, room, d.k, accumulate, sums);
   }
   template <class Acc>
   void adjoint_v(const tokens& at, Acc* panel, const Acc*, index_t stride, const Acc*, Acc* room, const gradient& d,
@@ -174,8 +180,9 @@ struct feature_attention {
  private:
   template <class Acc>
   void pull(const view<const T, 4>& x, const view<const bool, 2>& keep, const tokens& at, side which, const Acc* panel,
-            index_t stride, Acc* room, const view<T, 4>& d_x, bool accumulate) const noexcept {
-    store_pulled(map, x, at, {.position = position, .which = which}, keep, panel, stride, d_x, accumulate, room);
+            index_t stride, Acc* room, const view<T, 4>& d_x, bool accumulate, Acc* sums) const noexcept {
+    if (!d_x.present() && sums == nullptr) return;
+    store_pulled(map, x, at, {.position = position, .which = which}, keep, panel, stride, d_x, accumulate, room, sums);
   }
 };
 

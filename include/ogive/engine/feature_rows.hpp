@@ -81,10 +81,11 @@ constexpr index_t adjoint_room_dim(const Map& map, index_t d) noexcept {
 
 /// d_x[r] = (∂φ/∂x)ᵀ d_y[r] for the live tokens, the adjoint of `load_features`; 0 for the others and up to the padded
 /// width. d_y [count, K] with rows `stride` apart, d_x [count, D] with rows `d_stride` ≥ padded(D) apart, which must
-/// not overlap. `room` holds as many rows of adjoint_room_dim elements.
+/// not overlap. `room` holds as many rows of adjoint_room_dim elements. `sums` as apply_adjoint has them.
 template <class Acc, differentiable_map Map, class T>
 void features_adjoint(const Map& map, const view<const T, 4>& x, const tokens& at, const map_site& first,
-                      const Acc* d_y, index_t stride, Acc* d_x, index_t d_stride, Acc* room) noexcept {
+                      const Acc* d_y, index_t stride, Acc* d_x, index_t d_stride, Acc* room,
+                      Acc* sums = nullptr) noexcept {
   const index_t d = x.extent(3);
   const view<const Acc, 2> pushed(d_y, {at.live, features(map, d)}, {stride, 1});
   const view<Acc, 2> pulled(d_x, {at.live, d}, {d_stride, 1});
@@ -95,7 +96,7 @@ void features_adjoint(const Map& map, const view<const T, 4>& x, const tokens& a
     const index_t row = padded<Acc>(d);
     const view<const Acc, 2> plain = plain_rows(x, at, room, row);
     const view<Acc, 2> rest(room + at.count * row, {at.live, scratch}, {padded<Acc>(scratch), 1});
-    apply_adjoint<Acc>(map, plain, pushed, pulled, rest, site_of(first, at));
+    apply_adjoint<Acc>(map, plain, pushed, pulled, rest, site_of(first, at), sums);
   } else {
     apply_adjoint<Acc>(map, plain_rows(x, at, d_x, d_stride), pushed, pulled, {}, first);
   }
@@ -108,16 +109,32 @@ constexpr index_t pulled_room(const Map& map, index_t d, index_t count) noexcept
   return (count + 1) * padded<Acc>(d) + count * adjoint_room_dim<Acc>(map, d);
 }
 
+/// The rows from the i-th on that a mask treats alike, live where it lets them pass.
+inline tokens rows_alike(const view<const bool, 2>& keep, tokens at, index_t i) noexcept {
+  const auto kept = [&](index_t r) noexcept { return !keep.present() || r >= at.live || keep(at.batch, at.token + r); };
+  index_t end = keep.present() ? i + 1 : at.count;
+  while (end < at.count && kept(end) == kept(i)) ++end;
+  const index_t live = kept(i) ? std::clamp<index_t>(at.live - i, 0, end - i) : 0;
+  at.token += i;
+  at.position += i;
+  at.count = end - i;
+  at.live = live;
+  return at;
+}
+
 /// The gradient of x from d_y [count, K], that of its features: through the map, and out as `store_gradient` does; 0
-/// where the mask holds a token back.
+/// where the mask holds a token back, which then adds nothing to `sums` either.
 template <class Acc, differentiable_map Map, class T>
 void store_pulled(const Map& map, const view<const T, 4>& x, const tokens& at, const map_site& first,
                   const view<const bool, 2>& keep, const Acc* d_y, index_t stride, const view<T, 4>& d_x,
-                  bool accumulate, Acc* room) noexcept {
+                  bool accumulate, Acc* room, Acc* sums) noexcept {
   const index_t row = padded<Acc>(x.extent(3));
   Acc* rest = room + at.count * row;
-  features_adjoint(map, x, at, first, d_y, stride, room, row, rest);
-  clear_masked(keep, at, room, row, row);
+  for (index_t i = 0; i < at.count;) {
+    const tokens rows = rows_alike(keep, at, i);
+    features_adjoint(map, x, rows, first, d_y + i * stride, stride, room + i * row, row, rest, sums);
+    i += rows.count;
+  }
   store_gradient(room, row, d_x, at, accumulate, rest);
 }
 

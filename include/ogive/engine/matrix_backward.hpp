@@ -33,9 +33,10 @@ struct matrix_backward_problem {
   matrix_checkpoints<Acc> kept;  // no states: a first sweep makes them
   state_hooks<Acc> cotangents;   // loads that of the final state, saves the gradient of the initial one
   bool accumulate = false;
-  bool sums = false;   // some gradients are sums over tokens and sequences
-  index_t chunks = 0;  // of the longest sequence
-  index_t room = 0;    // elements that the operator's own adjoints want
+  bool sums = false;    // some gradients are sums over tokens and sequences
+  index_t chunks = 0;   // of the longest sequence
+  index_t room = 0;     // elements that the operator's own adjoints want
+  index_t weights = 0;  // elements of the gradients of what all heads share, where these are wanted
 
   /// Heads that share a key or a query head with others are a unit: their gradients are summed.
   index_t units() const noexcept {
@@ -47,7 +48,7 @@ struct matrix_backward_problem {
   index_t parts() const noexcept {
     constexpr index_t most_heads = 8;  // of a part: the products of shared scores are made once in each
     const index_t groups = unit_groups(), members = forward.plan.members;
-    if (groups * members <= most_heads) return 1;
+    if (groups * members <= most_heads || weights > 0) return 1;
     const index_t of = groups > 1 ? groups : members,
                   at_once = std::max<index_t>(1, groups > 1 ? most_heads / members : most_heads);
     return (of + at_once - 1) / at_once;
@@ -1063,6 +1064,13 @@ struct matrix_again_binding : matrix_binding<Op> {
   }
 };
 
+/// An operator with a feature map, whose weights are for all heads: `weights(d)` says what core::run_summed wants to
+/// know, and adjoint_q and adjoint_k get the task's sums.
+template <class Op>
+concept with_weights = requires(const Op& op, const typename Op::gradient& d) {
+  op.weights(d);
+};
+
 /// An operator, the cotangent of its outputs and its gradients: what the adjoints see as `op`.
 template <class Op>
 struct matrix_backward_binding {
@@ -1070,6 +1078,7 @@ struct matrix_backward_binding {
   const view<const typename Op::scalar, 4>* outputs;
   const typename Op::gradient* d;
   bool accumulate;
+  void* sums = nullptr;  // of the task, of what all heads share
 
   static const matrix_backward_binding& self(const void* bound) noexcept {
     return *static_cast<const matrix_backward_binding*>(bound);
@@ -1100,13 +1109,22 @@ struct matrix_backward_binding {
                 while (i + rows.count < at.count && asked_for(*b.op, *b.outputs, at, i + rows.count) == asked)
                   ++rows.count;
                 rows.live = asked ? rows.count : 0;
-                b.op->adjoint_q(rows, d_q + i * stride, stride, room, *b.d, b.accumulate);
+                if constexpr (with_weights<Op>) {
+                  b.op->adjoint_q(rows, d_q + i * stride, stride, room, *b.d, b.accumulate, static_cast<Acc*>(b.sums));
+                } else {
+                  b.op->adjoint_q(rows, d_q + i * stride, stride, room, *b.d, b.accumulate);
+                }
                 i += rows.count;
               }
             },
         .load_k =
             [](const void* bound, const tokens& at, Acc* d_k, index_t stride, Acc* room) noexcept {
-              self(bound).op->adjoint_k(at, d_k, stride, room, *self(bound).d, self(bound).accumulate);
+              const auto& b = self(bound);
+              if constexpr (with_weights<Op>) {
+                b.op->adjoint_k(at, d_k, stride, room, *b.d, b.accumulate, static_cast<Acc*>(b.sums));
+              } else {
+                b.op->adjoint_k(at, d_k, stride, room, *b.d, b.accumulate);
+              }
             },
         .load_v =
             [](const void* bound, const tokens& at, Acc* d_v, const Acc* d_o, index_t stride, const Acc* d_log_decay,
@@ -1313,6 +1331,10 @@ matrix_backward_problem<Acc> describe_backward(const matrix_again_binding<Op>& b
   if constexpr (requires { bound.op->template adjoint_room<Acc>(0); }) {
     p.room = bound.op->template adjoint_room<Acc>(p.forward.plan.chunk);
   }
+  if constexpr (with_weights<Op>) {
+    const auto weights = bound.op->weights(*gradients.d);
+    if (weights.wanted()) p.weights = weights.size();
+  }
   p.accumulate = how.accumulate;
   p.sums = wants_sums<Op>(*gradients.d);
   p.chunks = (p.forward.n.length + p.forward.plan.chunk - 1) / p.forward.plan.chunk;
@@ -1328,7 +1350,7 @@ std::size_t scratch_of(const matrix_backward_problem<Acc>& p) noexcept {
   arena counted;
   matrix_scratch<Acc>::carve(p.forward, counted);
   matrix_backward_scratch<Acc>::carve(p, counted);
-  return counted.used();
+  return counted.used() + core::summed_bytes<Acc>(p.weights);
 }
 
 /// "d." and the name of a field, for messages.
@@ -1435,6 +1457,11 @@ struct matrix_backward_engine {
       if constexpr (requires { op.normalise; }) p.forward.normalise = true;
       auto all = d;
       if constexpr (requires { all.over_time; }) all.over_time = true;
+      if constexpr (with_weights<Op>) {
+        auto learned = p;
+        learned.weights = op.weights(d).size();
+        return std::max(scratch_of(p) + sums_bytes(op, all, p.turns(), true), scratch_of(learned));
+      }
       return scratch_of(p) + sums_bytes(op, all, p.turns(), true);
     };
     return std::max(most(accum_t<typename Op::scalar>{}), most(double{}));
@@ -1456,6 +1483,16 @@ struct matrix_backward_engine {
     const std::size_t bytes = scratch_of(p) + (joint ? sums_bytes(op, d, p.turns(), false) : 0);
     ctx.reserve(static_cast<std::size_t>(ctx.workers()) * bytes);
     using engine = matrix_backward_task<Acc, simd::default_arch, Op::decays, Op::writes, Op::reads>;
+    if constexpr (with_weights<Op>) {
+      if (p.weights > 0) {
+        return run_summed_tasks<Acc>(ctx, p.tasks(), bytes, p.weights, op.weights(d), how.accumulate,
+                                     [&](index_t task, arena memory, Acc* sums) noexcept {
+                                       auto mine = gradients;
+                                       mine.sums = sums;
+                                       engine::run(p, task, &mine, memory);
+                                     });
+      }
+    }
     if (joint) return run_joint_tasks<engine>(p, gradients, bytes, ctx);
     run_tasks(ctx, p.tasks(), bytes,
               [&](index_t task, arena memory) noexcept { engine::run(p, task, &gradients, memory); });

@@ -26,9 +26,10 @@ struct product_adjoints {
   /// Rows of dN and dD, as quotient::pull has them.
   void (*load)(const void* op, const tokens& at, const Acc* sums, const Acc* denominator, Acc* panel, index_t stride,
                Acc* d_denominator) noexcept = nullptr;
-  /// Rows of dφ(q), dφ(k) and dv; they may be changed.
-  void (*store_q)(const void* op, const tokens& at, Acc* d_q, index_t stride, Acc* room) noexcept = nullptr;
-  void (*store_k)(const void* op, const tokens& at, Acc* d_k, index_t stride, Acc* room) noexcept = nullptr;
+  /// Rows of dφ(q), dφ(k) and dv; they may be changed. The first two also add to the task's sums of the gradients of
+  /// what the map has learned, unless null.
+  void (*store_q)(const void* op, const tokens& at, Acc* d_q, index_t stride, Acc* room, Acc* sums) noexcept = nullptr;
+  void (*store_k)(const void* op, const tokens& at, Acc* d_k, index_t stride, Acc* room, Acc* sums) noexcept = nullptr;
   void (*store_v)(const void* op, const tokens& at, Acc* d_v, index_t stride, Acc* room) noexcept = nullptr;
 };
 
@@ -39,6 +40,7 @@ struct product_backward_problem {
   product_state_hooks<Acc> cotangent;  // loads that of the final state
   product_state_hooks<Acc> gradient;   // saves that of the initial state, and loads what it is added to
   index_t room = 0;                    // elements that stores want for a panel of rows
+  index_t sums = 0;                    // elements of the gradients of the map's weights, where these are wanted
 
   bool reads_state() const noexcept {
     return adjoints.load != nullptr && (forward.normalise || adjoints.store_q != nullptr);
@@ -64,13 +66,14 @@ class product_backward_task {
   static std::size_t scratch(const problem& p) noexcept {
     arena memory;
     carve(p, memory);
-    return memory.used();
+    return memory.used() + core::summed_bytes<Acc>(p.sums);
   }
 
   /// All tasks of a call. The context has room for every worker.
-  static void run(const problem& p, context& ctx) noexcept {
-    run_tasks(ctx, p.forward.sequences() * p.units(), scratch(p),
-              [&](index_t task, arena memory) noexcept { run(p, task, memory); });
+  template <class Weights>
+  static void run(const problem& p, const Weights& weights, bool accumulate, context& ctx) noexcept {
+    run_summed_tasks<Acc>(ctx, p.forward.sequences() * p.units(), scratch(p), p.sums, weights, accumulate,
+                          [&](index_t task, arena memory, Acc* sums) noexcept { run(p, task, memory, sums); });
   }
 
  private:
@@ -105,10 +108,16 @@ class product_backward_task {
     return r;
   }
 
-  OGIVE_NOINLINE static void run(const problem& p, index_t task, arena memory) noexcept;
+  OGIVE_NOINLINE static void run(const problem& p, index_t task, arena memory, Acc* sums) noexcept;
 
-  product_backward_task(const problem& p, index_t task, arena& memory) noexcept
-      : all_(p), p_(p.forward), m_(carve(p, memory)), units_(p.units()), unit_(task % units_), index_(task / units_) {
+  product_backward_task(const problem& p, index_t task, arena& memory, Acc* sums) noexcept
+      : all_(p),
+        p_(p.forward),
+        m_(carve(p, memory)),
+        sums_(sums),
+        units_(p.units()),
+        unit_(task % units_),
+        index_(task / units_) {
     sequence_ = product_sequence::of(p_, index_);
   }
 
@@ -201,7 +210,7 @@ class product_backward_task {
             read(sequence_.queries_at(i, count, reader(outputs(), p_.query_heads, shared, r)));
           }
         }
-        if (wanted) all_.adjoints.store_q(all_.adjoints.op, at, m_.d_rows, k_stride(), m_.room);
+        if (wanted) all_.adjoints.store_q(all_.adjoints.op, at, m_.d_rows, k_stride(), m_.room, sums_);
       }
     }
   }
@@ -253,7 +262,7 @@ class product_backward_task {
           change_rows(m_.d_rows, k_stride(), at.live, p_.key_dim,
                       [&](index_t, index_t k, vector d) noexcept { return d + simd::load<Arch>(d_z(n) + k); });
         }
-        if (out.store_k != nullptr) out.store_k(out.op, at, m_.d_rows, k_stride(), m_.room);
+        if (out.store_k != nullptr) out.store_k(out.op, at, m_.d_rows, k_stride(), m_.room, sums_);
       }
     }
   }
@@ -273,6 +282,7 @@ class product_backward_task {
   const problem& all_;
   const product_problem<Acc>& p_;
   panels m_;
+  Acc* sums_;
   index_t units_;
   index_t unit_;
   index_t index_;
@@ -281,8 +291,8 @@ class product_backward_task {
 
 // Not inline, so that an extern template spares a unit the bodies.
 template <class Acc, class Arch>
-void product_backward_task<Acc, Arch>::run(const problem& p, index_t task, arena memory) noexcept {
-  const product_backward_task mine(p, task, memory);
+void product_backward_task<Acc, Arch>::run(const problem& p, index_t task, arena memory, Acc* sums) noexcept {
+  const product_backward_task mine(p, task, memory, sums);
   if (p.reads_state()) mine.sum_keys();
   mine.begin();
   mine.queries();
@@ -296,10 +306,12 @@ std::size_t product_backward_bytes(const product_backward_problem<Acc>& p) noexc
   return product_backward_task<Acc, simd::default_arch>::scratch(p);
 }
 
-/// The gradients of the right product. The context has room for every worker.
-template <class Acc>
-void product_backward(const product_backward_problem<Acc>& p, context& ctx) noexcept {
-  product_backward_task<Acc, simd::default_arch>::run(p, ctx);
+/// The gradients of the right product; those of the map's weights go where core::run_summed brings them. The context
+/// has room for every worker.
+template <class Acc, class Weights>
+void product_backward(const product_backward_problem<Acc>& p, const Weights& weights, bool accumulate,
+                      context& ctx) noexcept {
+  product_backward_task<Acc, simd::default_arch>::run(p, weights, accumulate, ctx);
 }
 
 // ---- as an operator sees it ----------------------------------------------------------------------------------------
@@ -319,10 +331,14 @@ struct product_backward_binding {
     product_adjoints<Acc> all{};
     all.op = this;
     if (d_o.present()) all.load = load;
-    if (d.q.present()) all.store_q = store_q;
-    if (d.k.present()) all.store_k = store_k;
+    if (d.q.present() || sums() > 0) all.store_q = store_q;
+    if (d.k.present() || sums() > 0) all.store_k = store_k;
     if (d.v.present()) all.store_v = store_v;
     return all;
+  }
+  index_t sums() const noexcept {
+    const weight_sums weights{op.map, d.map};
+    return weights.wanted() ? weights.size() : 0;
   }
   index_t room() const noexcept {
     return std::max(pulled_room<Acc>(op.map, op.k.extent(3), right_plan::tokens), padded<Acc>(op.v.extent(3)));
@@ -338,15 +354,15 @@ struct product_backward_binding {
     const auto divide = quotient<Acc>::of(mine, features(mine.map, mine.k.extent(3)));
     divide.pull(self(bound).d_o, at, sums, denominator, panel, stride, d_denominator);
   }
-  static void store_q(const void* bound, const tokens& at, Acc* d_q, index_t stride, Acc* room) noexcept {
+  static void store_q(const void* bound, const tokens& at, Acc* d_q, index_t stride, Acc* room, Acc* sums) noexcept {
     const auto& [mine, d_o, d, accumulate] = self(bound);
     store_pulled(mine.map, mine.q, at, {.position = mine.position, .which = side::query}, {}, d_q, stride, d.q,
-                 accumulate, room);
+                 accumulate, room, sums);
   }
-  static void store_k(const void* bound, const tokens& at, Acc* d_k, index_t stride, Acc* room) noexcept {
+  static void store_k(const void* bound, const tokens& at, Acc* d_k, index_t stride, Acc* room, Acc* sums) noexcept {
     const auto& [mine, d_o, d, accumulate] = self(bound);
     store_pulled(mine.map, mine.k, at, {.position = mine.position, .which = side::key}, mine.key_mask, d_k, stride, d.k,
-                 accumulate, room);
+                 accumulate, room, sums);
   }
   static void store_v(const void* bound, const tokens& at, Acc* d_v, index_t stride, Acc* room) noexcept {
     const auto& [mine, d_o, d, accumulate] = self(bound);

@@ -1,7 +1,7 @@
 // L5: tasks in a context, subnormal numbers as the context says.
 #pragma once
 
-#include <ogive/core/context.hpp>
+#include <ogive/core/shared_sums.hpp>
 #include <ogive/simd/batch.hpp>
 #include <ogive/simd/flush.hpp>
 
@@ -9,8 +9,8 @@ namespace ogive {
 inline namespace OGIVE_ABI {
 namespace detail {
 
-/// Runs body(task, arena) or body(task, arena, worker) for all tasks, with subnormal numbers flushed where the context says so. The context has
-/// room. The body must be a call that is not inlined.
+/// Runs body(task, arena) or body(task, arena, worker) for all tasks, with subnormal numbers flushed where the context
+/// says so. The context has room. The body must be a call that is not inlined.
 template <class Body>
 void run_tasks(context& ctx, index_t count, std::size_t bytes, const Body& body) noexcept {
   const auto call = [&](index_t task, arena memory, int worker) noexcept {
@@ -29,6 +29,15 @@ void run_tasks(context& ctx, index_t count, std::size_t bytes, const Body& body)
     }
     simd::stream_fence();
   });
+}
+
+/// Runs body(task, arena, sums) for all tasks, which add to what they share as core::run_summed has it.
+template <class Acc, class To, class Body>
+void run_summed_tasks(context& ctx, index_t count, std::size_t bytes, index_t size, const To& to, bool accumulate,
+                      const Body& body) noexcept {
+  core::run_summed<Acc>(
+      ctx, count, bytes, size, [&](index_t tasks, const auto& task) noexcept { run_tasks(ctx, tasks, bytes, task); },
+      to, accumulate, body);
 }
 
 }  // namespace detail

@@ -12,18 +12,25 @@
 // has `status check(index_t d) const noexcept`, one with tables per sequence and head `status check_heads(side which,
 // index_t batch, index_t heads) const noexcept`; verbs call them at the door. Maps never allocate and never throw.
 //
-// Gradients go through a map that also has its adjoint, d_x = Jᵀ d_y with J = ∂y/∂x; weights and tables are constants.
+// Gradients go through a map that also has its adjoint, d_x = Jᵀ d_y with J = ∂y/∂x; tables are constants.
 //   elementwise   template <class X> X slope(X x) const;            φ′(x)
 //   row map       template <class Acc>
 //                 void adjoint(view<const Acc, 2> x, view<const Acc, 2> d_y, view<Acc, 2> d_x, view<Acc, 2> room,
 //                              const map_site& first) const;        d_x [rows, d] is overwritten and overlaps nothing
 //                 index_t adjoint_room(index_t d) const;            room [rows, adjoint_room(d)] is scratch; a map
 //                                                                   without this member gets none
+// and those of weights that are learned come with it where a map of rows says what they are:
+//                 struct gradient;                                  mutable views, named as the weights
+//                 template <class F>
+//                 void for_parameters(const gradient& d, const F& f) const;     f("map.W", W, d.W) for all of them
+//                 adjoint(…, first, Acc* sums = nullptr)            also adds to sums, unless null: the elements of
+//                                                                   the weights that are present, one after the other
 #pragma once
 
 #include <ogive/core/accum.hpp>
 #include <ogive/core/check.hpp>
-#include <ogive/core/context.hpp>
+#include <ogive/core/options.hpp>
+#include <ogive/core/shared_sums.hpp>
 #include <ogive/simd/guarded.hpp>
 
 #include <tuple>
@@ -100,8 +107,9 @@ concept pulls_rows_back = requires(const M& map, view<const Acc, 2> in, view<Acc
 
 // The same for adjoints.
 template <class M>
-inline constexpr bool elementwise_map_has_slope_of_a_number =
-    counts_features<M> || (maps_a_number<slope_of<M>, float> && maps_a_number<slope_of<M>, double>);
+inline constexpr bool elementwise_map_has_slope_of_a_number = counts_features<M> ||
+                                                              (maps_a_number<slope_of<M>, float> &&
+                                                               maps_a_number<slope_of<M>, double>);
 template <class M>
 inline constexpr bool slope_of_a_batch_does_not_branch =
     counts_features<M> || map_of_a_batch_does_not_branch<slope_of<M>>;
@@ -112,8 +120,8 @@ inline constexpr bool row_map_has_adjoint_of_rows_x_d_y_d_x_room_and_a_map_site 
 }  // namespace maps::detail
 
 template <class M>
-concept feature_map =
-    maps::detail::map_can_be_copied<M> && maps::detail::map_can_be_called_with_a_number_or_has_features_of_d<M> &&
+concept feature_map = maps::detail::map_can_be_copied<M> &&
+    maps::detail::map_can_be_called_with_a_number_or_has_features_of_d<M> &&
     maps::detail::map_with_features_can_be_called_with_rows_x_y_and_a_map_site<M> &&
     (maps::detail::counts_features<M> || maps::detail::map_of_a_batch_does_not_branch<M>);
 
@@ -124,8 +132,7 @@ concept elementwise_map = feature_map<M> && !maps::detail::counts_features<M>;
 
 /// A map that gradients go through.
 template <class M>
-concept differentiable_map =
-    feature_map<M> && maps::detail::elementwise_map_has_slope_of_a_number<M> &&
+concept differentiable_map = feature_map<M> && maps::detail::elementwise_map_has_slope_of_a_number<M> &&
     maps::detail::slope_of_a_batch_does_not_branch<M> &&
     maps::detail::row_map_has_adjoint_of_rows_x_d_y_d_x_room_and_a_map_site<M>;
 
@@ -153,6 +160,100 @@ consteval bool explain_differentiable_map() {
                 "view<const Acc, 2> d_y, view<Acc, 2> d_x, view<Acc, 2> room, const map_site& first) const, for float "
                 "and for double");
   return differentiable_map<M>;
+}
+
+/// A map with weights that have gradients.
+template <class M>
+concept learned_map = differentiable_map<M> && row_map<M> && requires {
+  typename M::gradient;
+};
+
+namespace maps {
+
+/// The gradients of a map without weights that are learned.
+struct no_gradient {};
+
+namespace detail {
+
+/// f(element) for all, row by row.
+template <class T, std::size_t Rank, class F>
+void for_elements(const view<T, Rank>& x, const F& f) noexcept {
+  for (index_t i = 0; i < x.extent(0); ++i) {
+    if constexpr (Rank == 1) {
+      f(x[i]);
+    } else {
+      for_elements(x[i], f);
+    }
+  }
+}
+
+template <class M>
+struct gradient_of {
+  using type = no_gradient;
+};
+template <class M>
+requires requires { typename M::gradient; }
+struct gradient_of<M> {
+  using type = typename M::gradient;
+};
+}  // namespace detail
+
+}  // namespace maps
+
+/// The gradients of what a map has learned, where it has: one view for each of its weights.
+template <class M>
+using map_gradient = typename maps::detail::gradient_of<M>::type;
+
+/// f(name, weight, its gradient) for all weights that are learned.
+template <feature_map M, class F>
+void for_parameters([[maybe_unused]] const M& map, [[maybe_unused]] const map_gradient<M>& d,
+                    [[maybe_unused]] const F& f) noexcept {
+  if constexpr (learned_map<M>) map.for_parameters(d, f);
+}
+
+/// The gradients of a map's weights as one row of sums.
+template <feature_map M>
+struct weight_sums {
+  const M& map;
+  const map_gradient<M>& d;
+
+  bool wanted() const noexcept {
+    bool any = false;
+    for_parameters(map, d, [&](const char*, const auto&, const auto& d_weight) noexcept { any |= d_weight.present(); });
+    return any;
+  }
+  /// Elements of the row.
+  index_t size() const noexcept {
+    index_t all = 0;
+    for_parameters(map, d, [&](const char*, const auto& weight, const auto&) noexcept { all += weight.size(); });
+    return all;
+  }
+  void clear() const noexcept {
+    for_parameters(map, d, [](const char*, const auto&, const auto& d_weight) noexcept {
+      maps::detail::for_elements(d_weight, [](auto& to) noexcept { to = 0; });
+    });
+  }
+  template <class Acc>
+  void add(const Acc* row) const noexcept {
+    for_parameters(map, d, [&](const char*, const auto& weight, const auto& d_weight) noexcept {
+      const Acc* from = row;
+      maps::detail::for_elements(
+          d_weight, [&](auto& to) noexcept { to = static_cast<std::remove_reference_t<decltype(to)>>(to + *from++); });
+      row += weight.size();
+    });
+  }
+};
+template <feature_map M>
+weight_sums(const M& map, const map_gradient<M>& d) -> weight_sums<M>;
+
+/// The questions about them at the door.
+template <feature_map M>
+void check_parameters(core::checker& ask, const M& map, const map_gradient<M>& d) noexcept {
+  for_parameters(map, d, [&](const char* field, const auto& weight, const auto& d_weight) noexcept {
+    if (!ask || !d_weight.present()) return;
+    if (!weight.present()) ask.refuse(field) << "is absent, but its gradient is asked for";
+    ask.extents(field, d_weight, weight.extents(), "the shape of the weight").output(field, d_weight);
+  });
 }
 
 /// K, the number of features of a row of d numbers.
@@ -248,15 +349,19 @@ void apply_map(const M& map, const view<const Acc, 2>& x, const view<Acc, 2>& y,
 
 /// d_x = Jᵀ d_y for each row, J = ∂φ/∂x: x, d_x [rows, d], d_y [rows, K], all with unit inner stride and any row
 /// stride. `room` [rows, adjoint_room(map, d)] is scratch. The d_x of an elementwise map may be x; else nothing
-/// overlaps.
+/// overlaps. To `sums`, as many numbers as weight_sums has, the gradients of learned weights are added, unless it is
+/// null.
 template <class Acc, differentiable_map M>
 void apply_adjoint(const M& map, const view<const Acc, 2>& x, const view<const Acc, 2>& d_y, const view<Acc, 2>& d_x,
-                   [[maybe_unused]] const view<Acc, 2>& room, [[maybe_unused]] const map_site& first) noexcept {
+                   [[maybe_unused]] const view<Acc, 2>& room, [[maybe_unused]] const map_site& first,
+                   [[maybe_unused]] Acc* sums = nullptr) noexcept {
   const index_t rows = x.extent(0);
   const index_t d = x.extent(1);
   OGIVE_ASSERT(d_y.extent(0) == rows && d_y.extent(1) == features(map, d) && d_x.extents() == x.extents());
   OGIVE_ASSERT((d <= 1 || (x.stride(1) == 1 && d_x.stride(1) == 1)) && (d_y.extent(1) <= 1 || d_y.stride(1) == 1));
-  if constexpr (row_map<M>) {
+  if constexpr (learned_map<M>) {
+    map.adjoint(x, d_y, d_x, room, first, sums);
+  } else if constexpr (row_map<M>) {
     map.adjoint(x, d_y, d_x, room, first);
   } else if (x.stride(0) == d && d_y.stride(0) == d && d_x.stride(0) == d) {
     maps::detail::pull_numbers(map, x.data(), d_y.data(), d_x.data(), rows * d);
@@ -275,31 +380,33 @@ void read_rows(const view<const T, 4>& x, index_t b, index_t t, index_t h, const
     for (index_t i = 0; i < rows.extent(1); ++i) rows(r, i) = static_cast<Acc>(x(b, t + r, h, i));
 }
 template <class Acc, class T>
-void write_rows(const view<Acc, 2>& rows, const view<T, 4>& x, index_t b, index_t t, index_t h) noexcept {
-  for (index_t r = 0; r < rows.extent(0); ++r)
-    for (index_t i = 0; i < rows.extent(1); ++i) x(b, t + r, h, i) = static_cast<T>(rows(r, i));
+void write_rows(const view<Acc, 2>& rows, const view<T, 4>& x, index_t b, index_t t, index_t h,
+                bool accumulate = false) noexcept {
+  for (index_t r = 0; r < rows.extent(0); ++r) {
+    for (index_t i = 0; i < rows.extent(1); ++i) {
+      T& to = x(b, t + r, h, i);
+      to = static_cast<T>(accumulate ? static_cast<Acc>(to) + rows(r, i) : rows(r, i));
+    }
+  }
 }
 
-/// body(site, rows, room) for blocks of tokens of every sequence and head of x [B, L, H, d]: `rows` [n, d] holds them
-/// as Acc with unit inner stride, `room` [n, columns] is scratch. A sequence and head is one task, its blocks come in
+/// Blocks of tokens of every sequence and head of x [B, L, H, d]: body(site, rows, room) is called with `rows` [n, d]
+/// as Acc with unit inner stride, and scratch `room` [n, columns]. A sequence and head is one task, its blocks come in
 /// order. `lengths` may be absent.
-template <class Acc, class T, class Body>
-void for_row_blocks(const view<const T, 4>& x, index_t columns, const integers& lengths, const map_site& first,
-                    context& ctx, const Body& body) {
-  constexpr index_t block = 64;
-  const index_t heads = x.extent(2);
-  const index_t d = x.extent(3);
-  const auto carve = [=](arena memory) {
-    const view<Acc, 2> rows(memory.take<Acc>(block * d), {block, d});
-    const view<Acc, 2> room(memory.take<Acc>(block * columns), {block, columns});
-    return std::tuple(rows, room, memory.used());
-  };
-  const std::size_t bytes = std::get<2>(carve(arena()));
-  ctx.reserve(static_cast<std::size_t>(ctx.workers()) * bytes);
-  ctx.run(x.extent(0) * heads, bytes, [&](index_t task, arena memory) noexcept {
+template <class Acc, class T>
+struct row_blocks {
+  view<const T, 4> x;
+  index_t columns;
+  integers lengths;
+  map_site first;
+
+  index_t tasks() const noexcept { return x.extent(0) * x.extent(2); }
+  std::size_t bytes() const noexcept { return std::get<2>(carve(arena())); }
+
+  template <class Body>
+  void run(index_t task, arena memory, const Body& body) const noexcept {
     const auto [rows, room, used] = carve(memory);
-    const index_t b = task / heads;
-    const index_t h = task % heads;
+    const index_t b = task / x.extent(2), h = task % x.extent(2);
     const index_t length = lengths.present() ? std::min(lengths.at(b), x.extent(1)) : x.extent(1);
     for (index_t t = 0; t < length; t += block) {
       const index_t n = std::min(block, length - t);
@@ -307,7 +414,26 @@ void for_row_blocks(const view<const T, 4>& x, index_t columns, const integers& 
       body(map_site{first.position + t, first.which, first.batch + b, first.head + h}, rows.slice(0, 0, n),
            room.slice(0, 0, n));
     }
-  });
+  }
+
+ private:
+  static constexpr index_t block = 64;
+
+  auto carve(arena memory) const noexcept {
+    const view<Acc, 2> rows(memory.take<Acc>(block * x.extent(3)), {block, x.extent(3)});
+    const view<Acc, 2> room(memory.take<Acc>(block * columns), {block, columns});
+    return std::tuple(rows, room, memory.used());
+  }
+};
+
+/// All of them, as tasks.
+template <class Acc, class T, class Body>
+void for_row_blocks(const view<const T, 4>& x, index_t columns, const integers& lengths, const map_site& first,
+                    context& ctx, const Body& body) {
+  const row_blocks<Acc, T> blocks{x, columns, lengths, first};
+  const std::size_t bytes = blocks.bytes();
+  ctx.reserve(static_cast<std::size_t>(ctx.workers()) * bytes);
+  ctx.run(blocks.tasks(), bytes, [&](index_t task, arena memory) noexcept { blocks.run(task, memory, body); });
 }
 
 }  // namespace maps::detail
@@ -333,33 +459,51 @@ void evaluate(const M& map, const std::type_identity_t<view<const T, 4>>& x, con
 }
 
 /// The adjoint of `evaluate`, d_x = Jᵀ d_y with J = ∂y/∂x at every row: x, d_x [B, L, H, d], d_y [B, L, H, K] of any
-/// strides. Weights of the map, and stabilisers (FAVOR+'s c), are constants. \throws shape_error as `evaluate` does.
+/// strides. `d` gets the gradients of weights that the map has learned, sums over all rows in an order that the shape
+/// alone decides; what else a map keeps, and stabilisers (FAVOR+'s c), are constants. Either may be absent: it is not
+/// wanted. They overwrite, or, with `how.accumulate`, add. \throws shape_error as `evaluate` does.
+template <storage T, differentiable_map M>
+void evaluate_adjoint(const M& map, const std::type_identity_t<view<const T, 4>>& x,
+                      const std::type_identity_t<view<const T, 4>>& d_y, const view<T, 4>& d_x,
+                      const std::type_identity_t<map_gradient<M>>& d, const map_site& first = {},
+                      const options& how = {}, context& ctx = default_context()) {
+  using Acc = accum_t<T>;
+  require(check_map(map, x.extents(), first.which));
+  const index_t width = x.extent(3);
+  const index_t K = features(map, width);
+  core::checker is("ogive::evaluate_adjoint");
+  is.given("x", x).given("d_y", d_y);
+  is.extents("d_y", d_y, {x.extent(0), x.extent(1), x.extent(2), K}, "[B, L, H, features]");
+  is.extents("d_x", d_x, x.extents(), "the shape of x").output("d_x", d_x);
+  check_parameters(is, map, d);
+  require(is.result());
+  const weight_sums<M> weights{map, d};
+  const index_t scratch = adjoint_room(map, width), sums = weights.wanted() ? weights.size() : 0;
+  const maps::detail::row_blocks<Acc, T> blocks{x, K + width + scratch, {}, first};
+  const std::size_t bytes = blocks.bytes() + core::summed_bytes<Acc>(sums);
+  ctx.reserve(static_cast<std::size_t>(ctx.workers()) * bytes);
+  const auto pull = [&](index_t task, const arena& memory, Acc* own) noexcept {
+    blocks.run(task, memory, [&](const map_site& site, const view<Acc, 2>& rows, const view<Acc, 2>& room) noexcept {
+      const index_t b = site.batch - first.batch;
+      const index_t t = site.position - first.position;
+      const index_t h = site.head - first.head;
+      const view<Acc, 2> pushed = room.slice(1, 0, K);
+      const view<Acc, 2> pulled = room.slice(1, K, width);
+      maps::detail::read_rows(d_y, b, t, h, pushed);
+      apply_adjoint<Acc>(map, rows, pushed, pulled, room.slice(1, K + width, scratch), site, own);
+      if (d_x.present()) maps::detail::write_rows(pulled, d_x, b, t, h, how.accumulate);
+    });
+  };
+  core::run_summed<Acc>(
+      ctx, blocks.tasks(), bytes, sums, [&](index_t count, const auto& body) noexcept { ctx.run(count, bytes, body); },
+      weights, how.accumulate, pull);
+}
 template <storage T, differentiable_map M>
 void evaluate_adjoint(const M& map, const std::type_identity_t<view<const T, 4>>& x,
                       const std::type_identity_t<view<const T, 4>>& d_y, const view<T, 4>& d_x,
                       const map_site& first = {}, context& ctx = default_context()) {
-  using Acc = accum_t<T>;
-  require(check_map(map, x.extents(), first.which));
-  const index_t d = x.extent(3);
-  const index_t K = features(map, d);
-  core::checker is("ogive::evaluate_adjoint");
-  is.given("x", x).given("d_y", d_y).given("d_x", d_x);
-  is.extents("d_y", d_y, {x.extent(0), x.extent(1), x.extent(2), K}, "[B, L, H, features]");
-  is.extents("d_x", d_x, x.extents(), "the shape of x").output("d_x", d_x);
-  require(is.result());
-  const index_t scratch = adjoint_room(map, d);
-  maps::detail::for_row_blocks<Acc>(
-      x, K + d + scratch, {}, first, ctx,
-      [&](const map_site& site, const view<Acc, 2>& rows, const view<Acc, 2>& room) noexcept {
-        const index_t b = site.batch - first.batch;
-        const index_t t = site.position - first.position;
-        const index_t h = site.head - first.head;
-        const view<Acc, 2> pushed = room.slice(1, 0, K);
-        const view<Acc, 2> pulled = room.slice(1, K, d);
-        maps::detail::read_rows(d_y, b, t, h, pushed);
-        apply_adjoint<Acc>(map, rows, pushed, pulled, room.slice(1, K + d, scratch), site);
-        maps::detail::write_rows(pulled, d_x, b, t, h);
-      });
+  require(core::checker("ogive::evaluate_adjoint").given("d_x", d_x).result());
+  evaluate_adjoint(map, x, d_y, d_x, map_gradient<M>{}, first, {}, ctx);
 }
 
 namespace maps {

@@ -1,5 +1,5 @@
 // L4: softmax over the features of a row, and the maps whose weights are learned. W is [features, d] as a linear layer
-// keeps it, in any strides and either type; b may be absent. Adjoints give the gradient of x, none of W and b.
+// keeps it, in any strides and either type; b may be absent. Their gradients are sums over all rows.
 #pragma once
 
 #include <ogive/maps/elementwise.hpp>
@@ -45,11 +45,23 @@ struct softmax {
 
 namespace detail {
 
+/// The gradients of W and b.
+template <class P>
+struct affine_gradient {
+  view<accum_t<P>, 2> W{};
+  view<accum_t<P>, 1> b{};
+};
+
 /// x Wᵀ + b, the part that learned maps share.
 template <class P>
 struct affine {
   view<const P, 2> W;    // [M, d]
   view<const P, 1> b{};  // [M]
+
+  template <class F>
+  void for_parameters(const affine_gradient<P>& d, const F& f) const noexcept {
+    f("map.W", W, d.W), f("map.b", b, d.b);
+  }
 
   status check(const char* map, index_t d) const noexcept {
     status projection = check_projection(map, "W", W, d);
@@ -71,6 +83,18 @@ struct affine {
         detail::store(y.pointer(r, j), detail::load(y.pointer(r, j), some) + bias, some);
       });
     }
+  }
+
+  /// The adjoint of a map of u = f (x Wᵀ + b): pull_projected, and d_W += f d_uᵀ x, d_b += f Σ d_u in `sums`, if given.
+  template <class Acc, class Pull>
+  void adjoint(Acc f, const view<const Acc, 2>& x, const view<const Acc, 2>& d_y, const view<Acc, 2>& d_x,
+               const view<Acc, 2>& room, Acc* sums, const Pull& pull) const noexcept {
+    pull_projected(f, W, d_y, room, d_x, pull);
+    if (sums == nullptr) return;
+    const index_t M = W.extent(0), d = W.extent(1), rows = x.extent(0);
+    linalg::gemm_atb(M, d, rows, {room.data(), room.stride(0)}, {x.data(), x.stride(0)}, linalg::panel<Acc>{sums, d},
+                     scaled_add<Acc>{f});
+    for (index_t r = 0; r < rows && b.present(); ++r) add_multiple(f, room.pointer(r, 0), sums + M * d, M);
   }
 };
 
@@ -94,13 +118,18 @@ struct t2r {
     }
   }
 
+  using gradient = detail::affine_gradient<P>;
+  template <class F>
+  void for_parameters(const gradient& d, const F& f) const noexcept {
+    detail::affine<P>{W, b}.for_parameters(d, f);
+  }
   index_t adjoint_room(index_t d) const noexcept { return features(d); }
   template <class Acc>
-  void adjoint(view<const Acc, 2> x, view<const Acc, 2> d_y, view<Acc, 2> d_x, view<Acc, 2> room,
-               const map_site& first) const noexcept {
+  void adjoint(view<const Acc, 2> x, view<const Acc, 2> d_y, view<Acc, 2> d_x, view<Acc, 2> room, const map_site& first,
+               Acc* sums = nullptr) const noexcept {
     (*this)(x, room, first);
-    detail::pull_projected(Acc(1), W, d_y, room, d_x,
-                           [&](Acc* y, const Acc* d) { detail::pull_numbers(relu{}, y, d, y, W.extent(0)); });
+    detail::affine<P>{W, b}.adjoint(Acc(1), x, d_y, d_x, room, sums,
+                                    [&](Acc* y, const Acc* d) { detail::pull_numbers(relu{}, y, d, y, W.extent(0)); });
   }
 };
 
@@ -125,12 +154,17 @@ struct hedgehog {
     }
   }
 
+  using gradient = detail::affine_gradient<P>;
+  template <class F>
+  void for_parameters(const gradient& d, const F& f) const noexcept {
+    detail::affine<P>{W, b}.for_parameters(d, f);
+  }
   index_t adjoint_room(index_t d) const noexcept { return features(d); }
   template <class Acc>
-  void adjoint(view<const Acc, 2> x, view<const Acc, 2> d_y, view<Acc, 2> d_x, view<Acc, 2> room,
-               const map_site& first) const noexcept {
+  void adjoint(view<const Acc, 2> x, view<const Acc, 2> d_y, view<Acc, 2> d_x, view<Acc, 2> room, const map_site& first,
+               Acc* sums = nullptr) const noexcept {
     (*this)(x, room, first);
-    detail::pull_projected(Acc(1), W, d_y, room, d_x, [M = W.extent(0)](Acc* y, const Acc* d) {
+    detail::affine<P>{W, b}.adjoint(Acc(1), x, d_y, d_x, room, sums, [M = W.extent(0)](Acc* y, const Acc* d) {
       detail::difference_of_products(y, d, y + M, d + M, y, M);
     });
   }
@@ -159,12 +193,17 @@ struct hedgehog_softmax {
     softmax{}(view<const Acc, 2>(y), y, first);
   }
 
+  using gradient = detail::affine_gradient<P>;
+  template <class F>
+  void for_parameters(const gradient& d, const F& f) const noexcept {
+    detail::affine<P>{W, b}.for_parameters(d, f);
+  }
   index_t adjoint_room(index_t d) const noexcept { return features(d); }
   template <class Acc>
-  void adjoint(view<const Acc, 2> x, view<const Acc, 2> d_y, view<Acc, 2> d_x, view<Acc, 2> room,
-               const map_site& first) const noexcept {
+  void adjoint(view<const Acc, 2> x, view<const Acc, 2> d_y, view<Acc, 2> d_x, view<Acc, 2> room, const map_site& first,
+               Acc* sums = nullptr) const noexcept {
     (*this)(x, room, first);
-    detail::pull_projected(Acc(2), W, d_y, room, d_x, [M = W.extent(0)](Acc* y, const Acc* d) {
+    detail::affine<P>{W, b}.adjoint(Acc(2), x, d_y, d_x, room, sums, [M = W.extent(0)](Acc* y, const Acc* d) {
       softmax::pull(y, d, y, 2 * M);
       detail::transform(y, y + M, y, M, [](const auto& up, const auto& down) { return up - down; });
     });

@@ -124,11 +124,18 @@ struct rebased {
     }
   }
 
-  /// The gradient of x; γ and β are constants.
+  struct gradient {
+    view<accum_t<P>, 1> gamma{};
+    view<accum_t<P>, 1> beta{};
+  };
+  template <class F>
+  void for_parameters(const gradient& d, const F& f) const noexcept {
+    f("map.gamma", gamma, d.gamma), f("map.beta", beta, d.beta);
+  }
   index_t adjoint_room(index_t d) const noexcept { return d; }
   template <class Acc>
-  void adjoint(view<const Acc, 2> x, view<const Acc, 2> d_y, view<Acc, 2> d_x, view<Acc, 2> room,
-               const map_site&) const noexcept {
+  void adjoint(view<const Acc, 2> x, view<const Acc, 2> d_y, view<Acc, 2> d_x, view<Acc, 2> room, const map_site&,
+               Acc* sums = nullptr) const noexcept {
     const index_t d = x.extent(1);
     const double s = detail::scale_or_root(scale, d);
     const simd::batch<Acc> twice_square(static_cast<Acc>(2 * s));
@@ -139,11 +146,24 @@ struct rebased {
       affine(x.pointer(r, 0), u, d);
       detail::transform(u, from, to, d, [&](const auto& v, const auto& d_v) { return twice_square * v * d_v; });
       detail::add_cross_products_adjoint(static_cast<Acc>(s * std::sqrt(2.0)), u, from + d, to, d);
+      if (sums != nullptr) add_to_sums(x.pointer(r, 0), to, u, d, sums);
       affine_adjoint(x.pointer(r, 0), to, u, d);
     }
   }
 
  private:
+  /// d_γ += d_u ⊙ norm(x) and d_β += d_u; c is scratch.
+  template <class Acc>
+  void add_to_sums(const Acc* x, const Acc* d_u, Acc* c, index_t d, Acc* sums) const noexcept {
+    if (gamma.present()) {
+      const simd::batch<Acc> inverse(centre(x, c, d));
+      detail::transform(c, c, d, [&](const auto& v) { return v * inverse; });
+      detail::add_products(d_u, c, sums, d);
+      sums += d;
+    }
+    if (beta.present()) detail::add_multiple(Acc(1), d_u, sums, d);
+  }
+
   /// c = x less its mean; returns 1/√(variance + ε). Without `normalise` x itself, and 1.
   template <class Acc>
   Acc centre(const Acc* x, Acc* c, index_t d) const noexcept {

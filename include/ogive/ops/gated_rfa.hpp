@@ -70,6 +70,7 @@ struct gated_features : feature_attention<T, Map> {
     ungated::for_gradients(d.features, f);
     f("g", g, d.g);
   }
+  weight_sums<Map> weights(const gradient& d) const noexcept { return ungated::weights(d.features); }
   template <class F>
   static constexpr void for_sums(const gradient&, const F&) noexcept {}
   static bool wants_decays(const gradient& d) noexcept { return d.g.present(); }
@@ -87,14 +88,14 @@ struct gated_features : feature_attention<T, Map> {
     ungated::adjoint_store(at, d_o, sums, denominator, panel, stride, d_denominator, room, d.features, accumulate);
   }
   template <class Acc>
-  void adjoint_q(const tokens& at, Acc* panel, index_t stride, Acc* room, const gradient& d,
-                 bool accumulate) const noexcept {
-    ungated::adjoint_q(at, panel, stride, room, d.features, accumulate);
+  void adjoint_q(const tokens& at, Acc* panel, index_t stride, Acc* room, const gradient& d, bool accumulate,
+                 Acc* sums) const noexcept {
+    ungated::adjoint_q(at, panel, stride, room, d.features, accumulate, sums);
   }
   /// Comes after those of all values of a key, which begin the gradient of its gate.
   template <class Acc>
-  void adjoint_k(const tokens& at, Acc* panel, index_t stride, Acc* room, const gradient& d,
-                 bool accumulate) const noexcept {
+  void adjoint_k(const tokens& at, Acc* panel, index_t stride, Acc* room, const gradient& d, bool accumulate,
+                 Acc* sums) const noexcept {
     using vector = simd::batch<Acc>;
     const index_t K = this->extents().key_dim, columns = padded<Acc>(K);
     if (d.g.present()) ungated::load_k(at, room, columns, room + at.count * columns);
@@ -107,7 +108,7 @@ struct gated_features : feature_attention<T, Map> {
       });
       if (d.g.present()) add_gate(d, at, i, at.head, -simd::reduce_add(along * simd::exp(log_f)));
     }
-    ungated::adjoint_k(at, panel, stride, room, d.features, accumulate);
+    ungated::adjoint_k(at, panel, stride, room, d.features, accumulate, sums);
   }
   template <class Acc>
   void adjoint_v(const tokens& at, Acc* panel, const Acc* d_o, index_t stride, const Acc* d_log_decay, Acc* room,
@@ -165,6 +166,7 @@ struct gated_rfa {
   struct gradient {
     view<T, 4> q{}, k{}, v{};
     view<accum, 3> g{};
+    map_gradient<Map> map{};  ///< of what the map has learned
   };
 
   static constexpr const char* name = "gated_rfa";
@@ -190,7 +192,7 @@ struct gated_rfa {
             g};
   }
   static typename detail::gated_features<T, Map>::gradient gradients(const gradient& d) noexcept {
-    return {{.q = d.q, .k = d.k, .v = d.v}, d.g};
+    return {{.q = d.q, .k = d.k, .v = d.v, .map = d.map}, d.g};
   }
 };
 

@@ -37,6 +37,7 @@ struct linear_attention {
 
   struct gradient {
     view<T, 4> q{}, k{}, v{};
+    map_gradient<Map> map{};  ///< of what the map has learned: sums over everything that is mapped, q and k
   };
 
   static constexpr const char* name = "linear_attention";
@@ -61,7 +62,7 @@ struct linear_attention {
             .position = position};
   }
   static typename detail::feature_attention<T, Map>::gradient gradients(const gradient& d) noexcept {
-    return {.q = d.q, .k = d.k, .v = d.v};
+    return {.q = d.q, .k = d.k, .v = d.v, .map = d.map};
   }
 };
 

@@ -41,6 +41,7 @@ struct noncausal_linear_attention {
 
   struct gradient {
     view<T, 4> q{}, k{}, v{};
+    map_gradient<Map> map{};  ///< of what the map has learned: sums over everything that is mapped, q and k
   };
 
   static constexpr const char* name = "noncausal_linear_attention";
@@ -109,6 +110,9 @@ template <class Op, class X>
 void check_product_written(core::checker& ask, const Op& op, const char* name, const X& x) noexcept {
   ask.apart(name, x, "q", op.q).apart(name, x, "k", op.k).apart(name, x, "v", op.v);
   ask.apart(name, x, "key_mask", op.key_mask);
+  for_parameters(op.map, {}, [&](const char* field, const auto& weight, const auto&) noexcept {
+    ask.apart(name, x, field, weight);
+  });
 }
 
 template <class Op, class State>
@@ -122,7 +126,8 @@ status check_product(const Op& op, const State& st, const view<typename Op::scal
   check_product_call(ask, op, st);
   if (!ask) return ask.result();
   if (st.snapshots.present() || st.boundaries.present() || st.interval != 0) {
-    ask.refuse(st.snapshots.present() ? "snapshots" : "interval") << "keeps states on the way, and there is no order here";
+    ask.refuse(st.snapshots.present() ? "snapshots" : "interval")
+        << "keeps states on the way, and there is no order here";
   }
   ask.extents("o", o, product_output(op), "[B, L, max(H, Hq), V]").output("o", o);
   check_apart(ask, st, "o", o,
@@ -144,8 +149,13 @@ status check_product_backward(const Op& op, const State& st, const view<const ty
   ask.extents("d.q", d.q, op.q.extents(), "as the field").output("d.q", d.q);
   ask.extents("d.k", d.k, op.k.extents(), "as the field").output("d.k", d.k);
   ask.extents("d.v", d.v, op.v.extents(), "as the field").output("d.v", d.v);
+  check_parameters(ask, op.map, d.map);
   check_state_gradient(ask, d_st, product_state(op, op.q.extent(0)), "[B, H, K, V]");
-  const auto gradients = [&](const auto& f) noexcept { f("d.q", d.q), f("d.k", d.k), f("d.v", d.v); };
+  const auto gradients = [&](const auto& f) noexcept {
+    f("d.q", d.q), f("d.k", d.k), f("d.v", d.v);
+    for_parameters(op.map, d.map,
+                   [&](const char*, const auto&, const auto& d_weight) noexcept { f("d.map", d_weight); });
+  };
   check_gradients_apart(ask, st, "d_o", d_o, d_st, gradients,
                         [&](const char* name, const auto& x) noexcept { check_product_written(ask, op, name, x); });
   return ask.result();
@@ -190,8 +200,8 @@ class product_backward_call {
   product_backward_call(const product_backward_call&) = delete;
 
   product_backward_problem<Acc> problem() const noexcept {
-    return {forward_.problem(), backward_.adjoints(), cotangent_.problem().states, gradient_.problem().states,
-            backward_.room()};
+    return {forward_.problem(),         backward_.adjoints(), cotangent_.problem().states,
+            gradient_.problem().states, backward_.room(),     backward_.sums()};
   }
 
  private:
@@ -247,7 +257,9 @@ struct product_engine {
       const typename Op::gradient d{};
       const product_backward_call<Op, linear_attention_state<Acc>, linear_attention_state_gradient<Acc>, Acc> all(
           op, st, d_o, d_st, d, false);
-      return product_backward_bytes(all.problem());
+      auto p = all.problem();
+      p.sums = weight_sums{op.map, d.map}.size();
+      return product_backward_bytes(p);
     };
     return std::max(most(accum_t<typename Op::scalar>{}), most(double{}));
   }
@@ -258,7 +270,7 @@ struct product_engine {
     const product_backward_call<Op, State, Gradient, Acc> all(op, st, d_o, d_st, d, how.accumulate);
     const product_backward_problem<Acc> p = all.problem();
     ctx.reserve(static_cast<std::size_t>(ctx.workers()) * product_backward_bytes(p));
-    product_backward(p, ctx);
+    product_backward(p, weight_sums{op.map, d.map}, how.accumulate, ctx);
   }
 };
 

@@ -76,14 +76,24 @@ void run_forms(trial& t, const operand<T>& from, const Map& map, side which) {
   t.check<T>("row by row", "", {"out", testing::flatten(one_by_one.all())});
 }
 
-/// The gradient of x, where the file has one. What the file has through a table of the map, which is a constant of the
-/// adjoint, is added.
+/// The gradients of x and of learned weights, where the file has them. What the file has through a table of the map,
+/// which is a constant of the adjoint, is added.
 template <class T, class Weights>
 void run_adjoint(trial& t, const operand<T>& from, const Weights& weights, side which) {
   if (!t.file.has("grad_out")) return;
   const operand<T> d_out(t.file, from.order, "grad_out");
   tensor<T, 4> d_x(from.stored.extents(), std::numeric_limits<T>::quiet_NaN());
-  evaluate_adjoint(weights.mapped().map, from.x(), d_out.x(), from.turned(d_x.all()), map_site{.which = which});
+  const auto map = weights.mapped().map;
+  if constexpr (learned_map<std::remove_const_t<decltype(map)>>) {
+    tensor<T, 2> d_W(map.W.extents(), std::numeric_limits<T>::quiet_NaN());
+    tensor<T, 1> d_b(map.b.extents(), std::numeric_limits<T>::quiet_NaN());
+    evaluate_adjoint(map, from.x(), d_out.x(), from.turned(d_x.all()), {.W = d_W.all(), .b = d_b.all()},
+                     map_site{.which = which});
+    t.check<T>("adjoint", "", {"d_weight", testing::flatten(d_W.all())});
+    t.check<T>("adjoint", "", {"d_bias", testing::flatten(d_b.all())});
+  } else {
+    evaluate_adjoint(map, from.x(), d_out.x(), from.turned(d_x.all()), map_site{.which = which});
+  }
   if constexpr (requires { weights.add_through_table(from.x(), d_out.x(), from.turned(d_x.all())); }) {
     weights.add_through_table(from.x(), d_out.x(), from.turned(d_x.all()));
   }
@@ -321,7 +331,6 @@ struct learned_weights {
 };
 template <template <class> class Map, class Define>
 void run_learned(trial& t, const Define& define) {
-  for (const char* constant : {"d_weight", "d_bias"}) t.pass_over(constant);  // parameters of maps have no gradient
   run(t, axes::rows, side::query,
       [&]<class T>(T, const operand<T>&) { return learned_weights<T, Map, Define>(t.file, define); });
 }
