@@ -146,7 +146,7 @@ TEMPLATE_TEST_CASE("the kernel is its definition, in any memory, and the answer 
     const shape<3> extents{P, M, L};
     const auto expected = room.template take<double>(extents), size = room.template take<double>(extents);
     reference::kernel<double>(op, expected);
-    reference::kernel<double>(sampler<TestType>::absolute(op, room), size);
+    reference::kernel<double>(sampler<TestType>::absolute(op, room).op, size);
     TestType impulses = x.op;
     const auto units = room.template take<typename TestType::scalar>(shape<3>{M, L, M});
     for_each(units, [](auto& unit, index_t) { unit = 0; });
@@ -156,13 +156,13 @@ TEMPLATE_TEST_CASE("the kernel is its definition, in any memory, and the answer 
     const auto answers = room.template take<typename TestType::scalar>(shape<3>{M, L, P});
     recurrent(impulses, {}, answers);
     const double bound = tolerance<accum>(sampler<TestType>::roundings(impulses));
+    CHECK(excess(view<accum, 3>(answers.permute({2, 0, 1})), expected, size, bound) == "");
     for (const layout where : all_layouts) {
       memory elsewhere(where);
       const auto K = elsewhere.template take<accum>(extents);
       kernel(op, K);
       CHECK(excess(K, expected, size, bound) == "");
       CHECK(elsewhere.gaps_untouched());
-      CHECK(difference(K, view<accum, 3>(answers.permute({2, 0, 1}))) == "");
     }
   });
 }

@@ -71,6 +71,16 @@ struct convolution_problem {
   }
 };
 
+/// The tokens of an operator's longest sequence, packed or not.
+template <class Op>
+index_t longest_sequence(const Op& op) noexcept {
+  index_t most = op.offsets.present() ? 0 : op.u.extent(1);
+  for (index_t s = 0; op.offsets.present() && s + 1 < op.offsets.size(); ++s) {
+    most = std::max(most, op.offsets.at(s + 1) - op.offsets.at(s));
+  }
+  return most;
+}
+
 /// How it is cut up: rows of inputs, `past` (whole vectors, Lk − 1 or more) of them before each block of `block`.
 struct convolution_cut {
   bool direct = true;
