@@ -246,18 +246,7 @@ struct coupled_convolution {
   static constexpr auto none = [](index_t, Acc*, arena) noexcept {};
 };
 
-struct coupled_modes_engine {
-  static constexpr bool has_steps = true;
-  static constexpr bool has_chunks = false;
-  static constexpr bool has_convolution = true;
-  template <class Op>
-  using output = view<typename Op::scalar, 3>;
-
-  template <class Op, class Given>
-  static auto own(Given& given) noexcept {
-    return own_state<Op, 3>(given);
-  }
-
+struct coupled_modes_engine : sweep_or_convolution<3> {
   template <class Op, class State>
   static status check(const Op& op, const State& st, const output<Op>& y, const options& how) noexcept {
     core::checker ask(Op::name);

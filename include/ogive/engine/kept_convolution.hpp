@@ -13,6 +13,7 @@
 
 #include <ogive/engine/convolution.hpp>
 #include <ogive/engine/kept_panels.hpp>
+#include <ogive/engine/verbs.hpp>
 
 #include <algorithm>
 #include <cmath>

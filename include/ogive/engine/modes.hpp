@@ -73,18 +73,7 @@ void check_modes_fields(core::checker& ask, const Op& op, const options& how) no
   check_sequences(ask, op, how);
 }
 
-struct modes_engine {
-  static constexpr bool has_steps = true;
-  static constexpr bool has_chunks = false;
-  static constexpr bool has_convolution = true;
-  template <class Op>
-  using output = view<typename Op::scalar, 3>;
-
-  template <class Op, class Given>
-  static auto own(Given& given) noexcept {
-    return own_state<Op, 3>(given);
-  }
-
+struct modes_engine : sweep_or_convolution<3> {
   template <class Op, class State>
   static status check(const Op& op, const State& st, const output<Op>& y, const options& how) noexcept {
     static_assert(is_complex<typename State::storage_type> == is_complex<typename Op::number>,

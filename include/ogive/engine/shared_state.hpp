@@ -18,18 +18,7 @@ inline namespace OGIVE_ABI {
 namespace detail {
 
 /// This engine's part in the verbs.
-struct shared_state_engine {
-  static constexpr bool has_steps = true;
-  static constexpr bool has_chunks = false;
-  static constexpr bool has_convolution = true;
-  template <class Op>
-  using output = view<typename Op::scalar, 3>;
-
-  template <class Op, class Given>
-  static auto own(Given& given) noexcept {
-    return own_state<Op, 2>(given);
-  }
-
+struct shared_state_engine : sweep_or_convolution<2> {
   template <class Op, class State>
   static status check(const Op& op, const State& st, const output<Op>& y, const options& how) noexcept {
     static_assert(is_complex<typename State::storage_type> == is_complex<typename Op::number>,

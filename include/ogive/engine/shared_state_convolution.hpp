@@ -196,15 +196,16 @@ struct shared_costs {
 
   static double vectors(double count) noexcept { return std::ceil(count / W); }
 
-  /// A dense step waits for its own sums, up to eight vectors of them.
-  double sweep() const noexcept {
-    const double step = Diagonal ? 2 * state : 4.7 * N * std::fmax(1, state / 8);
-    return batch * length * (25 + step + 0.75 * M * state + planes * N * vectors(P));
+  /// A dense step waits for its own sums, then for the rows of A̅. `packs`: every sequence makes its coefficients.
+  double sweep(bool packs) const noexcept {
+    const double step = Diagonal ? state : 4.7 * N * std::fmax(1, state / 4.3);
+    const double token = 25 + step + 0.75 * M * state + 0.9 * planes * N * vectors(P);
+    return batch * (length * token + (packs && Diagonal ? 130 * N : 0));
   }
   /// The kernels and their values.
   double kernels() const noexcept {
     const double near = std::sqrt(taps), onto = (Diagonal ? 2 : N) * state;
-    const double powers = Diagonal ? 130 * N : N * onto * std::log2(near);
+    const double powers = Diagonal ? 130 * N : 0.75 * N * onto * std::log2(near);
     const double tables = blocks * (powers + near * onto * M) + near * onto * P;
     return shares * (tables + P * M * (planes * N * taps / W + transform));
   }
@@ -407,7 +408,7 @@ bool shared_convolution_pays(const Op& op, const State& st) noexcept {
   if (n.length < 64 || n.inputs == 0 || n.states == 0 || n.outputs == 0) return false;
   const auto plan = shared_convolution_plan::of<Acc>(n, n.length, n.batch);
   const shared_costs<Acc, is_complex<typename Op::number>> cost(n, plan);
-  return cost.kernels() + cost.products(st.initial.present()) < cost.sweep();
+  return cost.kernels() + cost.products(st.initial.present()) < cost.sweep(true);
 }
 
 /// The kernels of an operator as a `prepared` one keeps them (ogive/engine/kept_convolution.hpp): P M transforms, where
@@ -443,7 +444,7 @@ class kept_shared_kernels {
     shared_state_extents n = op.extents();
     n.length = tokens;
     const shared_costs<Acc, is_complex<typename Op::number>> cost(n, plan_);
-    return cost.products(false) < cost.sweep();
+    return cost.products(false) < cost.sweep(false);
   }
   void run(const with_panels<Op>& op, const view<T, 3>& y, const Acc* values, context& ctx) const noexcept {
     const typename Op::default_state rest{};

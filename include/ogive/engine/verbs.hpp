@@ -79,6 +79,21 @@ auto own_state(Given& given) noexcept {
   }
 }
 
+/// How engines begin whose operators, u [B, L, ·] to y [B, L, ·], are a sweep over time or a convolution.
+template <std::size_t StateRank>
+struct sweep_or_convolution {
+  static constexpr bool has_steps = true;
+  static constexpr bool has_chunks = false;
+  static constexpr bool has_convolution = true;
+  template <class Op>
+  using output = view<typename Op::scalar, 3>;
+
+  template <class Op, class Given>
+  static auto own(Given& given) noexcept {
+    return own_state<Op, StateRank>(given);
+  }
+};
+
 /// Who carries the gradients: the rules of a layer, or the operator's engine.
 template <class Op>
 struct gradient_rules {
@@ -209,10 +224,10 @@ std::size_t backward_scratch_bytes(const Op& op, const options& how = {}, int wo
   return detail::gradients_of<Op>::backward_bytes(op, how) * static_cast<std::size_t>(std::max(workers, 1));
 }
 
-/// Gradients from the cotangent of the output and, in d_st.final, of the final state, of which either may be absent. `st`
-/// is as `forward` had it: its initial state must be unchanged, its final one is not looked at. The gradient of the
-/// initial state goes to d_st.initial. Gradients overwrite, or, with `how.accumulate`, add; what is shared by many tokens
-/// is summed in an order that the shape alone decides.
+/// Gradients from the cotangent of the output and, in d_st.final, of the final state, of which either may be absent.
+/// `st` is as `forward` had it: its initial state must be unchanged, its final one is not looked at. The gradient of
+/// the initial state goes to d_st.initial. Gradients overwrite, or, with `how.accumulate`, add; what is shared by many
+/// tokens is summed in an order that the shape alone decides.
 template <detail::has_gradient Op, class State = typename Op::default_state,
           class Gradient = typename Op::default_state_gradient>
 void backward(prechecked_t, const Op& op, State&& st, const std::type_identity_t<cotangent<output_of<Op>>>& d_o,
@@ -222,9 +237,8 @@ void backward(prechecked_t, const Op& op, State&& st, const std::type_identity_t
 }
 template <detail::has_gradient Op, class State = typename Op::default_state,
           class Gradient = typename Op::default_state_gradient>
-void backward(const Op& op, State&& st, const std::type_identity_t<cotangent<output_of<Op>>>& d_o,
-              const Gradient& d_st, const std::type_identity_t<gradient<Op>>& d, const options& how = {},
-              context& ctx = default_context()) {
+void backward(const Op& op, State&& st, const std::type_identity_t<cotangent<output_of<Op>>>& d_o, const Gradient& d_st,
+              const std::type_identity_t<gradient<Op>>& d, const options& how = {}, context& ctx = default_context()) {
   const auto own = engine_for<Op>::template own<Op>(st);
   require(detail::gradients_of<Op>::check_backward(op, own, d_o, d_st, d, how));
   detail::gradients_of<Op>::backward(op, own, d_o, d_st, d, how, ctx);
