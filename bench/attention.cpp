@@ -46,11 +46,12 @@ void run(benchmark::State& state, int workers, double flops, const Call& call) {
   context serial;
   context threads = workers > 1 ? openmp_context(workers) : context();
   call(threads);
-  const double alone = workers > 1 ? bench::least_seconds([&] { call(serial); }) : 0;
-  const double together = workers > 1 ? bench::least_seconds([&] { call(threads); }) : 1;
-  const double seconds = bench::iterate(state, workers, [&] { call(threads); });
+  const auto seconds = bench::iterate(state, workers, [&] { call(threads); });
   bench::report_limit(state, seconds, flops / (bench::fma_peak<T>() * workers));
-  if (workers > 1) state.counters["speedup"] = alone / together;
+  if (workers == 1) return;
+  const auto [alone, together] = bench::stopwatch(workers).least(
+      0.1, [&] { call(serial); }, [&] { call(threads); });
+  state.counters["speedup"] = alone / together;
 }
 
 template <class T, class Map, form Form>
@@ -104,7 +105,7 @@ void choice(benchmark::State& state) {
       seconds = std::min(seconds, bench::least_seconds([&] { forward(op, {}, x.o, {.form = how}); }, 0.01));
     }
   }
-  const double seconds = bench::iterate(state, 1, [&] { forward(op, {}, x.o); });
+  const auto seconds = bench::iterate(state, 1, [&] { forward(op, {}, x.o); });
   bench::report_limit(state, seconds, std::min(left_flops(n, H, d), right_flops(n, H, d)) / bench::fma_peak<float>());
   state.counters["of_best_form"] = least[0] / std::min(least[1], least[2]);
 }

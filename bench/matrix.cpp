@@ -75,6 +75,9 @@ const bool registered = [] {
   add_backward<ssd_problem<float>>("ssd/f32/" + mamba2_name, mamba2);
   add_steps<ssd_problem<float>>("ssd/f32/" + mamba2_name, {24, 128, 64, 1});
 
+  add_scan<ssd_problem<float>>("ssd/f32/H1_P64_N128", {1, 128, 64, 65536});
+  add_scan<linear_attention_problem<float>>("linear_attention/f32/H1_d64", {1, 64, 64, 65536});
+
   for (const index_t d : {64, 128}) {
     using problem = linear_attention_problem<float>;
     const std::string shape = "linear_attention/f32/H16_d" + std::to_string(d);

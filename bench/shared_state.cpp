@@ -62,7 +62,7 @@ void run(benchmark::State& state) {
       recurrent(op, h, s.y);
     }
   };
-  const double seconds = bench::iterate(state, 1, [&] {
+  const auto seconds = bench::iterate(state, 1, [&] {
     if constexpr (Dense) {
       once(s.dense(), s.h.all());
     } else {
@@ -110,11 +110,11 @@ void sizes(benchmark::internal::Benchmark* b) {
   }
 }
 
-BENCHMARK(run<true, false>)->Name("lti/recurrent")->Apply(sizes);
-BENCHMARK(run<true, true>)->Name("lti/step")->Apply(sizes);
-BENCHMARK(run<false, false>)->Name("s5/recurrent")->Apply(sizes);
-BENCHMARK(run<false, true>)->Name("s5/step")->Apply(sizes);
-BENCHMARK(forms<true>)->Name("lti/forms")->Apply(shapes);
-BENCHMARK(forms<false>)->Name("s5/forms")->Apply(shapes);
+BENCHMARK(run<true, false>)->Name("lti/recurrent/f32")->Apply(sizes);
+BENCHMARK(run<true, true>)->Name("lti/step/f32")->Apply(sizes);
+BENCHMARK(run<false, false>)->Name("s5/recurrent/f32")->Apply(sizes);
+BENCHMARK(run<false, true>)->Name("s5/step/f32")->Apply(sizes);
+BENCHMARK(forms<true>)->Name("lti/forms/f32")->Apply(shapes);
+BENCHMARK(forms<false>)->Name("s5/forms/f32")->Apply(shapes);
 
 }  // namespace

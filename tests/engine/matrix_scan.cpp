@@ -79,7 +79,7 @@ TEST_CASE("time is split where all heads are a task or two, and no state is kept
   CHECK((split == gla(2, L, {.form = form::chunked, .time_split = usual}, L)));
   CHECK((plain == gla(2, L, {.time_split = L}, L)));
   CHECK((gla(2, L, {}, L, 64) == gla(2, L, {.form = form::chunked}, L, 64)));
-  CHECK((gla(3, L, {}, L) == gla(3, L, {.form = form::chunked}, L)));
+  CHECK((gla(3, L, {}, L) == gla(3, L, {.form = form::recurrent}, L)));
   // What follows changes nothing.
   for (const index_t shown : {2 * usual, 2 * usual + 1, 3 * usual + 7}) {
     CHECK((gla(2, L, {}, shown) == gla(2, shown, {}, shown)));

@@ -80,6 +80,58 @@ TEST_CASE("malformed and unsupported files are refused") {
   CHECK(error_of(of(1, 1, 16, samples)).empty());
 }
 
+TEST_CASE("an extensible format is what its extension says") {
+  const file plain = of(0xFFFE, 1, 16, {0x00, 0x40, 0x00, 0xC0});
+  const auto extended = [&](unsigned char tag, unsigned char bits) {
+    file f = plain;
+    f[16] = 40;    // bytes of the format chunk
+    f[34] = bits;  // of a sample
+    f[32] = static_cast<unsigned char>(bits / 8);
+    file more(24, 0);
+    more[0] = 22, more[2] = bits, more[8] = tag;
+    f.insert(f.begin() + 36, more.begin(), more.end());
+    return f;
+  };
+  CHECK(wav::decode(extended(1, 16)).samples == std::vector<float>{0.5F, -0.5F});
+  CHECK(wav::decode(extended(3, 32)).samples.size() == 1);
+  CHECK(word_of(extended(1, 24)) == "unsupported");
+  CHECK(word_of(extended(6, 8)) == "unsupported");
+}
+
+TEST_CASE("no samples are no fault; sizes beyond the file are one") {
+  CHECK(wav::decode(of(1, 2, 16, {})).samples.empty());
+  CHECK(wav::decode(wav::encode({8000, 2, {}})).samples.empty());
+  for (const std::size_t size_at : {16, 40}) {  // of the format, of the samples
+    file f = of(1, 1, 16, file(8, 0));
+    for (std::size_t i = 0; i < 4; ++i) f[size_at + i] = 0xFF;
+    CHECK(word_of(f) == "truncated");
+  }
+  file f = of(1, 1, 16, {});
+  f.resize(f.size() - 8);  // no chunk of samples, but one of odd size, with nothing after its padding, or without it
+  const file odd = {'L', 'I', 'S', 'T', 1, 0, 0, 0, 'a', 0};
+  f.insert(f.end(), odd.begin(), odd.end());
+  CHECK(word_of(f) == "truncated");
+  f.pop_back();
+  CHECK(word_of(f) == "truncated");
+}
+
+TEST_CASE("a file with any byte changed is sound, or refused") {
+  const file whole = wav::encode({8000, 2, {0.5F, 0.25F, -0.5F, 1}});
+  for (std::size_t at = 0; at < whole.size(); ++at) {
+    for (const int byte : {0x00, 0x01, 0x7F, 0x80, 0xFF}) {
+      file f = whole;
+      f[at] = static_cast<unsigned char>(byte);
+      CAPTURE(at, byte);
+      if (!error_of(f).empty()) continue;
+      const wav::sound s = wav::decode(f);
+      CHECK(s.channels > 0);
+      CHECK(s.rate > 0);
+      CHECK(s.samples.size() % s.channels == 0);
+      for (const float x : s.samples) CHECK(std::isfinite(x));
+    }
+  }
+}
+
 TEST_CASE("a file that cannot be written is not there") {
   const std::string path = "no/such/folder/sound.wav";
   CHECK_THROWS_AS(wav::write(path, {8000, 1, {0}}), std::runtime_error);

@@ -159,6 +159,8 @@ TEMPLATE_TEST_CASE("a view per step and mode, in any strides", "", float, double
     }
   CHECK_THROWS_AS(discretise<X>(discretisation::zoh, dt, AB.all()[0], AB.all()[1], A_bar, turned), shape_error);
   CHECK_THROWS_AS(discretise<X>(discretisation::zoh, dt, AB.all()[0], AB.all()[1], A_bar, A_bar), shape_error);
+  tensor<X, 2> both(A_bar.extents());  // A in the memory of Ā
+  CHECK_THROWS_AS(discretise<X>(discretisation::zoh, dt, both.all()[0], AB.all()[1], both, A_bar), shape_error);
   CHECK_THROWS_WITH(discretise<X>(discretisation::generalised_bilinear, dt, AB.all()[0], AB.all()[1], A_bar,
                                   turned.all().permute({1, 0}), 1.5),
                     tests::ContainsSubstring("alpha = 1.5"));

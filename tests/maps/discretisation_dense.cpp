@@ -122,6 +122,8 @@ TEST_CASE("extents that do not fit are refused") {
   CHECK_THROWS_AS(
       discretised(discretisation::generalised_bilinear, dt, tensor<double, 2>({2, 2}), tensor<double, 2>({2, 1}), -0.1),
       std::invalid_argument);
+  CHECK_THROWS_AS(discretise_dense(discretisation::zoh, dt, A_bar.all()[0], tensor<double, 2>({2, 1}), A_bar, B_bar),
+                  shape_error);
 }
 
 TEST_CASE("no states at all") {

@@ -83,6 +83,10 @@ TEST_CASE("bad steps are refused and nothing is written") {
   CHECK_THROWS_AS(log_uniform_steps(u.all(), dt.all().slice(0, 0, 2)), shape_error);
   tensor<double, 1> bias({3}, 7.0);
   CHECK_THROWS_WITH(softplus_bias(u.all(), bias.all()), tests::ContainsSubstring("dt entry 0 is 0.0"));
+  tensor<double, 1> row({4}, 0.5);  // in place is well, a step aside is not
+  const view<const double, 1> steps = row.all().slice(0, 0, 3);
+  CHECK_THROWS_AS(softplus_bias(steps, row.all().slice(0, 1, 3)), shape_error);
+  CHECK_NOTHROW(softplus_bias(steps, row.all().slice(0, 0, 3)));
   CHECK_THROWS_WITH(mamba2_A_log(u.all(), dt.all(), 0), tests::ContainsSubstring("low = 0.0"));
   CHECK_THROWS_WITH(mamba2_A_log(u.all(), dt.all(), 3, 2), tests::ContainsSubstring("at most high = 2.0"));
   for (index_t d = 0; d < 3; ++d) CHECK((dt(d) == 7 && bias(d) == 7));

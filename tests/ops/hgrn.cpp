@@ -43,3 +43,42 @@ TEST_CASE("gradients of HGRN in narrow types are those of double, rounded") {
   tests::check_law(testing::law_of_rounded_gradients<hgrn<float>, hgrn<double>>(), seed);
   tests::check_law(testing::law_of_rounded_gradients<hgrn<bfloat16>, hgrn<double>>(), seed);
 }
+
+TEST_CASE("HGRN of many channels, in rows and not, is that of a few, to the bit, for any number of workers") {
+  OGIVE_SEED(seed, 204);
+  testing::rng random(seed);
+  const testing::thread_pool pool;
+  for (const int workers : {1, 3, 9}) {
+    context ctx = context::fork_join(pool, workers);
+    const index_t B = 2, L = 21, D = 1100, few = 50;
+    const shape<3> all{B, L, D};
+    testing::memory room;
+    const hgrn<float> op{.x = testing::draw_uniform<float>(random, room, all),
+                         .g = testing::draw_uniform<float>(random, room, all, -2, 0)};
+    const auto d_o = testing::draw_uniform<float>(random, room, all);
+    // o, d_x and d_g with rows of channels, then with columns of tokens; then in slices of a few channels.
+    tensor<float, 4> rows({3, B, L, D}), columns({3, B, D, L}), slices({3, B, L, D});
+    const auto run = [&](const hgrn<float>& some, const view<const float, 3>& d_some, const view<float, 4>& to) {
+      forward(some, {}, to[0], {}, ctx);
+      backward(some, {}, d_some, {}, {.x = to[1], .g = to[2]}, {}, ctx);
+    };
+    run(op, d_o, rows);
+    run(op, d_o, columns.all().permute({0, 1, 3, 2}));
+    for (index_t c = 0; c < D; c += few) {
+      const auto part = [&](const view<const float, 3>& x) { return x.slice(2, c, few); };
+      run({.x = part(op.x), .g = part(op.g)}, part(d_o), slices.all().slice(3, c, few));
+    }
+    bool same = true;
+    testing::for_each(rows.all(), [&](const float& x, index_t) { same = same && std::isfinite(x); });
+    for (index_t i = 0; i < 3; ++i) {
+      for (index_t b = 0; b < B; ++b) {
+        for (index_t t = 0; t < L; ++t) {
+          for (index_t c = 0; c < D; ++c) {
+            same = same && rows(i, b, t, c) == slices(i, b, t, c) && rows(i, b, t, c) == columns(i, b, c, t);
+          }
+        }
+      }
+    }
+    CHECK(same);
+  }
+}

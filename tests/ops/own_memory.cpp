@@ -17,5 +17,5 @@ TEMPLATE_TEST_CASE("what is written has memory of its own, and every extent is a
                    hgrn2<float>, rwkv4<float>, rwkv5<float>, rwkv6<float>, rwkv7<float>, dplr<float>, iplr<float>,
                    delta_rule<float>, gated_delta_rule<float>, kda<float>, selective_scan<float>, hgrn<float>) {
   OGIVE_SEED(seed, 310);
-  tests::check_own_memory<TestType>(seed);
+  tests::check_doors<TestType>(seed);
 }

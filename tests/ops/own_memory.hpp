@@ -1,5 +1,5 @@
-// Whatever is written has memory of its own, and views have the extents of the call: of every operator, check and
-// check_backward refuse each pair that shares memory and each extent that is off by one.
+// Whatever is written has memory of its own, and views have the extents of the call: check and check_backward of an
+// operator refuse each pair that shares memory and each extent that is off by one.
 #pragma once
 
 #include <ogive/testing/gradient_laws.hpp>
@@ -8,12 +8,12 @@
 
 namespace ogive::tests {
 
-constexpr index_t B = 2, L = 5;
+inline constexpr index_t B = 2, L = 5;
 
 /// What a view is to a call. Which slots the pools of a state may share is another question.
 enum class role { read, written, initial, final, kept };
-bool writes(role x) { return x != role::read && x != role::initial; }
-bool of_state(role x) { return x != role::read && x != role::written; }
+inline bool writes(role x) { return x != role::read && x != role::initial; }
+inline bool of_state(role x) { return x != role::read && x != role::written; }
 
 struct slots {
   std::vector<std::int32_t> after, at{0, 1, 2, 3};
@@ -156,9 +156,9 @@ void check_door(std::uint64_t seed) {
   });
 }
 
-/// Both doors of an operator.
+/// Both calls.
 template <class Op>
-void check_own_memory(std::uint64_t seed) {
+void check_doors(std::uint64_t seed) {
   check_door<forward_call<Op>>(seed);
   check_door<backward_call<Op>>(seed);
 }

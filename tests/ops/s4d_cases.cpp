@@ -227,9 +227,9 @@ TEST_CASE("S4D says what does not fit") {
   op = good;
   const auto dt = room.copy(good.dt);
   op.dt = dt;
-  for (const float wrong : {0.0F, -0.1F}) {
+  for (const float wrong : {0.0F, -0.1F, std::nanf(""), std::numeric_limits<float>::infinity()}) {
     dt(D - 1) = wrong;
-    says(op, "dt of channel " + std::to_string(D - 1) + " is not positive");
+    says(op, "dt of channel " + std::to_string(D - 1) + " is not positive and finite");
   }
   op = good;
   op.dt = {};
@@ -250,9 +250,54 @@ TEST_CASE("S4D says what does not fit") {
   op.u = y;
   says(op, "y of shape");
   CHECK_THROWS_AS(kernel(good, K.all().slice(0, 0, D - 1)), shape_error);
+  op = good;
+  op.A = A;  // no memory of its own for A_bar
+  A(0, N - 1) = good.A(0, N - 1);
+  CHECK_THROWS_AS(discretise(op, A, room.take<std::complex<float>>(shape<2>{D, N})), shape_error);
   CHECK_THROWS_AS(kernel(good, view<float, 2>(K.data(), {D, 4}, {4, 0})), shape_error);
   for (const float x : y.flat()) CHECK(x == 7.0F);
   for (const float x : K.flat()) CHECK(x == 7.0F);
+}
+
+TEST_CASE("a kernel is no longer than a sequence: modes that grow do not overflow beyond its end") {
+  constexpr index_t L = 600;
+  const std::complex<float> twice = 2, one = 1;  // 2^L is infinite, 2^5 is not
+  tensor<float, 3> u({1, L, 1}), y({1, L, 1});
+  s4d<float> op{.u = u, .A = {&twice, {1, 1}}, .B = {&one, {1, 1}}, .C = {&one, {1, 1}}};
+  op.rule = discretisation::none;
+  std::vector<std::int32_t> offsets, lengths;
+  for (std::int32_t at = 0; at <= L; at += 6) offsets.push_back(at), u(0, std::min<index_t>(at, L - 1), 0) = 1;
+  const auto check_tokens = [&](index_t begin, index_t live) {
+    const double most = testing::tolerance<float>(12 * 6 + 2 + 16, 2 * 64);  // of ‖K‖ ‖u‖
+    for (index_t t = 0; t < live; ++t) {
+      CHECK_THAT(y(0, begin + t, 0), tests::WithinAbs(std::ldexp(2.0, static_cast<int>(t)), most));
+    }
+  };
+  u(0, L - 1, 0) = 0;
+  op.offsets = offsets;
+  convolution(op, {}, y.all());
+  for (index_t begin = 0; begin < L; begin += 6) check_tokens(begin, 6);
+
+  lengths.push_back(5);
+  op.offsets = {};
+  op.lengths = lengths;
+  convolution(op, {}, y.all());
+  check_tokens(0, 5);
+}
+
+TEST_CASE("modes that grow are swept unless a convolution is asked for") {
+  constexpr index_t B = 64, L = 1024;  // so many that else a convolution is cheaper
+  const std::vector<std::complex<float>> grows(64, 1.2F), one(64, 1);
+  tensor<float, 3> u({B, L, 1}, 1.0F), y(u.extents()), expected(u.extents());
+  s4d<float> op{.u = u, .A = {grows, {1, 64}}, .B = {one, {1, 64}}, .C = {one, {1, 64}}};
+  op.rule = discretisation::none;
+  const diagonal_state<std::complex<float>> rest;
+  CHECK_FALSE(detail::convolution_is_faster<float>(op, rest));
+  recurrent(op, {}, expected);
+  forward(op, {}, y);
+  CHECK(testing::difference(y.all(), expected.all()).empty());  // to infinity, which K_l reaches as soon
+  op.A = op.B;
+  CHECK(detail::convolution_is_faster<float>(op, rest));
 }
 
 TEST_CASE("S4D over no modes is its skip") {

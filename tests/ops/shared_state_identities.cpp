@@ -1,3 +1,4 @@
+#include <ogive/ops/prepared.hpp>
 #include <ogive/testing/samplers/shared_state.hpp>
 #include <ogive/testing/trials.hpp>
 
@@ -165,6 +166,21 @@ TEMPLATE_TEST_CASE("the kernel is its definition, in any memory, and the answer 
       CHECK(elsewhere.gaps_untouched());
     }
   });
+}
+
+TEST_CASE("a system that grows is swept unless a convolution is asked for") {
+  constexpr index_t L = 1024;
+  tensor<float, 3> u({1, L, 1}, 1.0F), y({1, L, 1}), swept(y);
+  const float one = 1, growing = 1.25F, fading = 0.75F;
+  for (const float* A : {&growing, &fading}) {
+    const lti<float> op{.u = u, .A_bar = {A, {1, 1}}, .B_bar = {&one, {1, 1}}, .C = {&one, {1, 1}}};
+    recurrent(op, {}, swept);
+    forward(op, {}, y);
+    CHECK((difference(y.all(), swept.all()) == "") == (*A > 1));
+    auto kept = prepare(op, {.length = L, .form = form::convolution});
+    kept.forward(u, y);
+    CHECK((difference(y.all(), swept.all()) == "") == (*A > 1));
+  }
 }
 
 TEST_CASE("gamma of the LRU keeps its digits where modes hardly forget") {

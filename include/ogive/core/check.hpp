@@ -16,20 +16,23 @@ bool holds(const view<T, Rank>& x, const void* address) noexcept {
       static_cast<index_t>(reinterpret_cast<std::intptr_t>(address) - reinterpret_cast<std::intptr_t>(x.data()));
   constexpr auto size = static_cast<index_t>(sizeof(T));
   if (distance % size != 0) return false;
-  index_t rest = distance / size;
+  index_t rest = distance / size;  // from the lowest element on, which is the first where no axis runs backwards
+  shape<Rank> steps = x.strides();
+  for (std::size_t axis = 0; axis < Rank; ++axis) {
+    if (steps[axis] >= 0) continue;
+    rest -= (x.extent(axis) - 1) * steps[axis];
+    steps[axis] = -steps[axis];
+  }
   std::array<bool, Rank> done{};
   for (std::size_t turn = 0; turn < Rank; ++turn) {
     std::size_t widest = Rank;
     for (std::size_t axis = 0; axis < Rank; ++axis) {
-      if (!done[axis] && (widest == Rank || x.stride(axis) > x.stride(widest))) widest = axis;
+      if (!done[axis] && (widest == Rank || steps[axis] > steps[widest])) widest = axis;
     }
     done[widest] = true;
-    const index_t step = x.stride(widest);
-    if (step < 0) return false;
-    if (step == 0) continue;
-    const index_t at = std::min(rest / step, x.extent(widest) - 1);
+    if (steps[widest] == 0) continue;
     if (rest < 0) return false;
-    rest -= at * step;
+    rest -= std::min(rest / steps[widest], x.extent(widest) - 1) * steps[widest];
   }
   return rest == 0;
 }

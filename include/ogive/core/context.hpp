@@ -1,12 +1,12 @@
 // L1: how to run: who works, and in which memory. The last parameter of every verb.
 #pragma once
 
+#include <ogive/core/memory.hpp>
 #include <ogive/core/scratch.hpp>
 
 #include <algorithm>
 #include <atomic>
 #include <memory>
-#include <new>
 #include <type_traits>
 #include <utility>
 
@@ -100,14 +100,14 @@ class context {
                                          << static_cast<index_t>(capacity_));
     }
     release();
-    scratch_ = static_cast<std::byte*>(::operator new (bytes, std::align_val_t{arena::alignment}));
+    scratch_ = static_cast<std::byte*>(core::allocate(bytes));
     capacity_ = bytes;
   }
   std::size_t capacity() const noexcept { return capacity_; }
 
-  /// The context's own T, made by default at the first call: tables and plans that later calls want again. Only the door
-  /// of a verb, `prepare` and `reserve` may call it and let it grow, as only they allocate; kernels get what they need
-  /// from there and read it, or have one for each worker.
+  /// The context's own T, made by default at the first call: tables and plans that later calls want again. Only the
+  /// door of a verb, `prepare` and `reserve` may call it and let it grow, as only they allocate; kernels get what they
+  /// need from there and read it, or have one for each worker.
   template <class T>
   T& cache() {
     struct holder : kept {
@@ -175,7 +175,7 @@ class context {
   };
 
   void release() noexcept {
-    if (owner_ == owner::self && scratch_ != nullptr) ::operator delete (scratch_, std::align_val_t{arena::alignment});
+    if (owner_ == owner::self) core::release(scratch_, capacity_);
     scratch_ = nullptr;
     capacity_ = 0;
   }

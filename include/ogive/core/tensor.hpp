@@ -1,21 +1,19 @@
 // L1: the owning sibling of view, for tests, examples and small programs. Operators only ever see views.
 #pragma once
 
+#include <ogive/core/memory.hpp>
 #include <ogive/core/view.hpp>
 
 #include <algorithm>
 #include <memory>
-#include <new>
 #include <utility>
 
 namespace ogive {
 
-/// Row-major, aligned to 64 bytes, zero-filled.
+/// Row-major, aligned to 64 bytes, zero-filled; in large pages from 1 MiB on, where the system has them.
 template <class T, std::size_t Rank>
 class tensor {
  public:
-  static constexpr std::size_t alignment = 64;
-
   tensor() noexcept = default;
   explicit tensor(const shape<Rank>& extents, T fill = T{}) : tensor(extents, core::row_major(extents), fill) {}
 
@@ -25,7 +23,7 @@ class tensor {
     for (std::size_t axis = 0; axis < Rank; ++axis) last += std::max<index_t>(extents[axis] - 1, 0) * strides[axis];
     held_ = core::volume(extents) == 0 ? 0 : last + 1;
     const auto bytes = static_cast<std::size_t>(std::max<index_t>(held_, 1)) * sizeof(T);
-    data_.reset(static_cast<T*>(::operator new (bytes, std::align_val_t{alignment})));
+    data_ = {static_cast<T*>(core::allocate(bytes)), release{bytes}};
     std::uninitialized_fill_n(data_.get(), held_, fill);
   }
 
@@ -76,7 +74,8 @@ class tensor {
   }
 
   struct release {
-    void operator()(T* data) const noexcept { ::operator delete (data, std::align_val_t{alignment}); }
+    std::size_t bytes = 0;
+    void operator()(T* data) const noexcept { core::release(data, bytes); }
   };
   static_assert(std::is_trivially_destructible_v<T>, "ogive::tensor holds numbers");
 

@@ -69,17 +69,14 @@ struct convolution_problem {
     at.live = lengths.present() ? std::min(lengths.at(number), at.length) : at.length;
     return at;
   }
-};
-
-/// The tokens of an operator's longest sequence, packed or not.
-template <class Op>
-index_t longest_sequence(const Op& op) noexcept {
-  index_t most = op.offsets.present() ? 0 : op.u.extent(1);
-  for (index_t s = 0; op.offsets.present() && s + 1 < op.offsets.size(); ++s) {
-    most = std::max(most, op.offsets.at(s + 1) - op.offsets.at(s));
+  /// Tokens of the longest sequence: no tap beyond them meets an input.
+  index_t longest() const noexcept {
+    if (!offsets.present() && !lengths.present()) return u.extent(1);
+    index_t most = 0;
+    for (index_t n = 0; n < sequences(); ++n) most = std::max(most, sequence(n).live);
+    return most;
   }
-  return most;
-}
+};
 
 /// How it is cut up: rows of inputs, `past` (whole vectors, Lk − 1 or more) of them before each block of `block`.
 struct convolution_cut {

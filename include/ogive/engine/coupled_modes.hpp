@@ -181,7 +181,8 @@ struct coupled_convolution {
   };
 
   static problem of(const Op& op, const view<T, 3>& y, index_t channel, index_t channels) noexcept {
-    problem p{.u = op.u.slice(2, channel, channels), .taps = longest_sequence(op), .offsets = op.offsets};
+    problem p{.u = op.u.slice(2, channel, channels), .offsets = op.offsets};
+    p.taps = p.longest();
     if (y.present()) p.y = y.slice(2, channel, channels);
     if (op.D.present()) p.skip = op.D.slice(0, channel, channels);
     return p;
@@ -369,11 +370,8 @@ struct coupled_modes_engine : sweep_or_convolution<3> {
   template <class State, class Op>
   static void check_fields(core::checker& ask, const Op& op, const options& how) noexcept {
     static_assert(is_complex<typename State::storage_type>, "the state of conjugate pairs is complex");
-    ask.given("u", op.u).extents("u", op.u, {-1, -1, -1}, "[B, L, D]");
     op.check_system(ask);
-    if (ask && op.channels() != op.u.extent(2)) {
-      ask.refuse("u") << "has D = " << op.u.extent(2) << " channels, the system has " << op.channels();
-    }
+    ask.given("u", op.u).extents("u", op.u, {-1, -1, op.channels()}, "[B, L, D], D as the system's");
     check_sequences(ask, op, how);
   }
 

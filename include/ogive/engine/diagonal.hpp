@@ -3,8 +3,8 @@
 //   h_t = a_t ⊙ h_{t-1} + b_t,   y_t = Re ⟨c_t, h_t⟩
 //
 // The decay differs per number of the state, so no chunk is a matrix product: the one form is the sweep over time, and
-// its limit is the exponential. The (B, L, D, N) states are never stored. Long sequences of few channels are swept in
-// segments of time, in parallel where workers are idle.
+// its limit is the exponential, or memory where a channel has one number of state. The (B, L, D, N) states are never
+// stored. Long sequences of few channels are swept in segments of time, in parallel where workers are idle.
 #pragma once
 
 #include <ogive/engine/diagonal_backward.hpp>
@@ -40,7 +40,7 @@ void run_diagonal(const Op& op, const State& st, const view<typename Op::scalar,
   using Acc = sweep_t<typename Op::scalar, real_of<typename State::storage_type>>;
   const diagonal_binding<Op> bound{&op, &y};
   const bool brief = Verb == verb::step || (Verb == verb::forward && how.form == form::automatic);
-  diagonal_problem<Acc> p = describe_diagonal<Acc>(bound, st, brief);
+  diagonal_problem<Acc> p = describe_diagonal<Acc>(bound, st, brief, ctx.workers());
   p.segment = segment_of(how, Verb, p.n);
   const std::size_t bytes = scratch_of(p);
   ctx.reserve(static_cast<std::size_t>(ctx.workers()) * bytes);
@@ -94,9 +94,9 @@ struct diagonal_engine {
       diagonal_problem<Acc> p = describe_diagonal<Acc>(bound, st, true);
       p.segment = segment_of(how, verb::forward, n);
       std::size_t all = 0;
-      for (const bool brief : {false, true}) {
+      for (const bool other : {false, true}) {  // brief, or swept in place
         for (const index_t sequences : {index_t{1}, n.batch * n.length}) {
-          p.plan = diagonal_plan::of<Acc>(n, op.shared_run(), sequences, is_complex<typename Op::number>, brief);
+          p.plan = plan_of<Acc>(op, sequences, other, other, 1);
           all = std::max(all, scratch_of(p));
         }
       }

@@ -67,6 +67,15 @@ struct diagonal_adjoints {
   Acc* d_shared[2];
 };
 
+/// Of a backward pass over a tile.
+template <class Acc>
+struct direct_adjoint {
+  Acc* c;       ///< [row], the cotangent of the state after it, then before it
+  Acc* decays;  ///< [tokens, row]: room
+  Acc* states;  ///< [tokens, row]: the state before the tile, then room
+  bool accumulate;
+};
+
 namespace detail {
 
 /// Factored operands, for one vector of channels as in factored_sweep; here δ is in its own unit. Tokens from `live` on

@@ -30,6 +30,8 @@ struct diagonal_backward_hooks {
                  const diagonal_adjoints<Acc>& sums) noexcept;
   void (*drain)(const void* bound, int which, index_t batch, index_t token, index_t count, index_t group,
                 index_t groups, Acc* panel, index_t row) noexcept;
+  void (*adjoint)(const void* bound, const diagonal_tile& at, const diagonal_panels<Acc>& panels,
+                  const diagonal_adjoints<Acc>& adjoints, const direct_adjoint<Acc>& w) noexcept;  // of direct operands
 };
 
 template <class Acc>
@@ -64,10 +66,10 @@ struct diagonal_backward_scratch {
 
   static diagonal_backward_scratch carve(const diagonal_backward_problem<Acc>& q, arena& memory) noexcept {
     const diagonal_plan& plan = q.forward.plan;
-    const index_t per_token = plan.tokens * plan.row;
+    const index_t per_token = plan.in_place ? 0 : plan.tokens * plan.row;
     const index_t per_state = q.forward.n.states * plan.planes * plan.row;
     const index_t tiles = (q.forward.n.length + plan.tokens - 1) / plan.tokens;
-    const index_t operands = plan.factored ? 0 : plan.tokens * per_state;
+    const index_t operands = plan.factored || plan.direct ? 0 : plan.tokens * per_state;
     diagonal_backward_scratch s{};
     s.forward = diagonal_scratch<Acc>::carve(q.forward, memory);
     diagonal_adjoints<Acc>& d = s.adjoints;
@@ -95,7 +97,8 @@ struct diagonal_backward_scratch {
     s.checkpoints = memory.take<Acc>(tiles * per_state);
     s.g = memory.take<Acc>(per_state);
     s.spare = memory.take<Acc>(per_state);
-    s.states_of_tile = memory.take<Acc>(plan.tokens * 2 * adjoint_block<Acc, simd::default_arch> * simd::width<Acc>);
+    const index_t block = plan.direct ? plan.row : adjoint_block<Acc, simd::default_arch> * simd::width<Acc>;
+    s.states_of_tile = memory.take<Acc>(plan.tokens * 2 * block);
     return s;
   }
 };
@@ -177,6 +180,11 @@ class diagonal_backward_task : diagonal_task<Acc, Arch, Complex> {
   void tile(const diagonal_tile& at, const Acc* h) noexcept {
     const diagonal_panels<Acc>& panels = s_.forward.panels;
     const diagonal_adjoints<Acc>& d = s_.adjoints;
+    if (plan_.direct) {
+      const direct_adjoint<Acc> w{s_.g, s_.states_of_tile + plan_.tokens * plan_.row, s_.states_of_tile, q_.accumulate};
+      for (index_t i = 0; i < plan_.row; ++i) w.states[i] = h[i];
+      return q_.hooks.adjoint(q_.hooks.bound, at, panels, d, w);
+    }
     p_.hooks.load(p_.hooks.bound, at, panels);
     q_.hooks.cotangent(q_.hooks.bound, at, panels, d);
     for (Acc* panel : {panels.y, d.d_delta, d.d_x, d.own}) zero_tile(panel, plan_.row, 0, at.count, at.channels);
@@ -264,7 +272,7 @@ class diagonal_backward_task : diagonal_task<Acc, Arch, Complex> {
 
   void finish() noexcept {
     if (q_.d_A.present()) drain_turned(s_.adjoints.d_A, q_.d_A, 0);
-    q_.hooks.finish(q_.hooks.bound, at_, s_.forward.panels, s_.adjoints);
+    if (!plan_.direct) q_.hooks.finish(q_.hooks.bound, at_, s_.forward.panels, s_.adjoints);
     for (const int i : {0, 1}) {
       const diagonal_shared_sum& sum = q_.shared[i];
       if (!sum.wanted || sum.direct() || !sum.complete) continue;
@@ -317,33 +325,43 @@ struct diagonal_backward_binding {
   template <class Acc>
   diagonal_backward_hooks<Acc> hooks() const noexcept {
     using self = diagonal_backward_binding;
-    return {
-        this,
-        [](const void* bound, const diagonal_tile& at, const diagonal_panels<Acc>& from,
-           const diagonal_adjoints<Acc>& to) noexcept {
-          const auto* my = static_cast<const self*>(bound);
-          my->op->cotangent(at, from, to, *my->d_y);
-        },
-        [](const void* bound, const diagonal_tile& at, const diagonal_panels<Acc>& from,
-           const diagonal_adjoints<Acc>& to) noexcept { static_cast<const self*>(bound)->op->contract(at, from, to); },
-        [](const void* bound, const diagonal_tile& at, const diagonal_panels<Acc>& from,
-           const diagonal_adjoints<Acc>& sums) noexcept {
-          const auto* my = static_cast<const self*>(bound);
-          my->op->store_gradients(at, from, sums, *my->d_y, *my->d, my->accumulate);
-        },
-        [](const void* bound, const diagonal_tile& at, const diagonal_panels<Acc>& from,
-           const diagonal_adjoints<Acc>& sums) noexcept {
-          const auto* my = static_cast<const self*>(bound);
-          my->op->finish_gradients(at, from, sums, *my->d, my->accumulate);
-        },
-        [](const void* bound, int which, index_t batch, index_t token, index_t count, index_t group, index_t groups,
-           Acc* panel, index_t row) noexcept {
-          if constexpr (has_shared_operands<Op>) {
-            const auto* my = static_cast<const self*>(bound);
-            drain_shared(which == 0 ? my->d->B : my->d->C, batch, token, count, group, groups, panel, row,
-                         my->accumulate);
-          }
-        }};
+    diagonal_backward_hooks<Acc> h{};
+    h.bound = this;
+    if constexpr (has_direct_operands<Op>) {
+      h.adjoint = [](const void* bound, const diagonal_tile& at, const diagonal_panels<Acc>& panels,
+                     const diagonal_adjoints<Acc>& adjoints, const direct_adjoint<Acc>& w) noexcept {
+        const auto* my = static_cast<const self*>(bound);
+        my->op->adjoint(at, panels, adjoints, w, *my->d_y, *my->d);
+      };
+    } else {
+      h.cotangent = [](const void* bound, const diagonal_tile& at, const diagonal_panels<Acc>& from,
+                       const diagonal_adjoints<Acc>& to) noexcept {
+        const auto* my = static_cast<const self*>(bound);
+        my->op->cotangent(at, from, to, *my->d_y);
+      };
+      h.contract = [](const void* bound, const diagonal_tile& at, const diagonal_panels<Acc>& from,
+                      const diagonal_adjoints<Acc>& to) noexcept {
+        static_cast<const self*>(bound)->op->contract(at, from, to);
+      };
+      h.store = [](const void* bound, const diagonal_tile& at, const diagonal_panels<Acc>& from,
+                   const diagonal_adjoints<Acc>& sums) noexcept {
+        const auto* my = static_cast<const self*>(bound);
+        my->op->store_gradients(at, from, sums, *my->d_y, *my->d, my->accumulate);
+      };
+      h.finish = [](const void* bound, const diagonal_tile& at, const diagonal_panels<Acc>& from,
+                    const diagonal_adjoints<Acc>& sums) noexcept {
+        const auto* my = static_cast<const self*>(bound);
+        my->op->finish_gradients(at, from, sums, *my->d, my->accumulate);
+      };
+    }
+    if constexpr (has_shared_operands<Op>) {
+      h.drain = [](const void* bound, int which, index_t batch, index_t token, index_t count, index_t group,
+                   index_t groups, Acc* panel, index_t row) noexcept {
+        const auto* my = static_cast<const self*>(bound);
+        drain_shared(which == 0 ? my->d->B : my->d->C, batch, token, count, group, groups, panel, row, my->accumulate);
+      };
+    }
+    return h;
   }
 
  private:
@@ -373,6 +391,10 @@ diagonal_plan backward_plan(diagonal_plan p, const diagonal_extents& n, const in
   constexpr index_t W = simd::width<Acc>;
   constexpr index_t wide = 256 / static_cast<index_t>(sizeof(Acc));
   const auto fits = [&](index_t run) noexcept { return run == n.channels || p.step % run == 0 || run % p.step == 0; };
+  if (p.direct) {
+    p.tokens = std::min<index_t>(p.tokens, 16);
+    return p;
+  }
   p.brief = false;
   p.step = p.factored ? std::min({wide, runs[0], runs[1]}) : W;
   while (p.step > 1 && !(fits(runs[0]) && fits(runs[1]))) --p.step;
@@ -403,7 +425,8 @@ diagonal_shared_sum shared_sum(const view<X, 4>& to, index_t run, const diagonal
 template <class Acc, class Op, class State, class StateGradient>
 diagonal_backward_problem<Acc> describe_backward(const diagonal_binding<Op>& bound,
                                                  const diagonal_backward_binding<Op>& back, const State& st,
-                                                 const StateGradient& d_st) noexcept {
+                                                 const StateGradient& d_st, bool swept_in_place,
+                                                 index_t workers) noexcept {
   const Op& op = *bound.op;
   const gradient<Op>& d = *back.d;
   diagonal_backward_problem<Acc> q{};
@@ -415,7 +438,9 @@ diagonal_backward_problem<Acc> describe_backward(const diagonal_binding<Op>& bou
     runs[0] = std::max<index_t>(1, op.group_size(op.B));
     runs[1] = std::max<index_t>(1, op.group_size(op.C));
   }
-  q.forward.plan = backward_plan<Acc>(q.forward.plan, q.forward.n, runs);
+  const diagonal_plan plan =
+      plan_of<Acc>(op, has_direct_operands<Op> ? 1 : q.forward.sequences, false, swept_in_place, workers);
+  q.forward.plan = backward_plan<Acc>(plan, q.forward.n, runs);
   if constexpr (has_shared_operands<Op>) {
     q.shared[0] = shared_sum(d.B, runs[0], q.forward.n, q.forward.plan);
     q.shared[1] = shared_sum(d.C, runs[1], q.forward.n, q.forward.plan);
@@ -427,8 +452,18 @@ diagonal_backward_problem<Acc> describe_backward(const diagonal_binding<Op>& bou
   q.d_final = diagonal_pool<Acc>::of(d_st.final);
   q.d_initial = diagonal_pool<Acc>::of(d_st.initial);
   q.accumulate = back.accumulate;
-  q.wants_y = op.gradient_reads_output(d);
+  if constexpr (!has_direct_operands<Op>) q.wants_y = op.gradient_reads_output(d);
   return q;
+}
+
+/// Whether direct operands are swept in place backwards too.
+template <class Op>
+bool gradients_in_place(const Op& op, const view<const typename Op::scalar, 3>& d_y, const gradient<Op>& d) noexcept {
+  bool all = swept_in_place(op, d_y);
+  if constexpr (has_direct_operands<Op>) {
+    op.for_gradients(d, [&](const char*, const auto& x) noexcept { all = all && in_rows(x); });
+  }
+  return all;
 }
 
 template <class Acc>
@@ -447,7 +482,7 @@ void run_diagonal_backward(const Op& op, const State& st, const view<const typen
   const view<typename Op::scalar, 3> no_output;
   const diagonal_binding<Op> bound{&op, &no_output};
   const diagonal_backward_binding<Op> back{&op, &d_y, &d, how.accumulate};
-  const auto q = describe_backward<Acc>(bound, back, st, d_st);
+  const auto q = describe_backward<Acc>(bound, back, st, d_st, gradients_in_place(op, d_y, d), ctx.workers());
   const std::size_t bytes = backward_scratch_of(q);
   const index_t workers = ctx.workers(), blocks = q.forward.plan.blocks;
   ctx.reserve(static_cast<std::size_t>(workers) * bytes);
@@ -487,7 +522,11 @@ std::size_t diagonal_backward_bytes(const Op& op) noexcept {
   const auto of_gradient = [&]<class Acc>(Acc, const gradient<Op>& d) noexcept {
     const diagonal_backward_binding<Op> back{&op, &d_y, &d, false};
     const typename Op::default_state st{};
-    return backward_scratch_of(describe_backward<Acc>(bound, back, st, typename Op::default_state_gradient{}));
+    const auto scratch = [&](bool in_place) noexcept {
+      const typename Op::default_state_gradient d_st{};
+      return backward_scratch_of(describe_backward<Acc>(bound, back, st, d_st, in_place, 1));
+    };
+    return std::max(scratch(false), scratch(true));
   };
   const auto most_of = [&](const gradient<Op>& d) noexcept {
     return std::max(of_gradient(accum_t<typename Op::scalar>{}, d), of_gradient(double{}, d));

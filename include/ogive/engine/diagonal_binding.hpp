@@ -17,21 +17,32 @@ struct diagonal_binding {
 
   template <class Acc>
   diagonal_hooks<Acc> hooks() const noexcept {
-    return {this,
-            [](const void* bound, const diagonal_tile& at, const diagonal_panels<Acc>& to) noexcept {
-              static_cast<const diagonal_binding*>(bound)->op->load(at, to);
-            },
-            [](const void* bound, const diagonal_tile& at) noexcept {
-              const auto* self = static_cast<const diagonal_binding*>(bound);
-              return self->op->ahead(at, *self->y);
-            },
-            [](const void* bound, const diagonal_tile& at, const diagonal_panels<Acc>& to) noexcept {
-              static_cast<const diagonal_binding*>(bound)->op->expand(at, to);
-            },
-            [](const void* bound, const diagonal_tile& at, const diagonal_panels<Acc>& from) noexcept {
-              const auto* self = static_cast<const diagonal_binding*>(bound);
-              if (self->y->present()) self->op->store(at, from, *self->y);
-            }};
+    using self = diagonal_binding;
+    diagonal_hooks<Acc> h{};
+    h.bound = this;
+    if constexpr (has_direct_operands<Op>) {
+      h.sweep = [](const void* bound, const diagonal_tile& at, const diagonal_panels<Acc>& panels,
+                   const direct_state<Acc>& s) noexcept {
+        const auto* my = static_cast<const self*>(bound);
+        my->op->sweep(at, panels, s, *my->y);
+      };
+    } else {
+      h.load = [](const void* bound, const diagonal_tile& at, const diagonal_panels<Acc>& to) noexcept {
+        static_cast<const self*>(bound)->op->load(at, to);
+      };
+      h.ahead = [](const void* bound, const diagonal_tile& at) noexcept {
+        const auto* my = static_cast<const self*>(bound);
+        return my->op->ahead(at, *my->y);
+      };
+      h.expand = [](const void* bound, const diagonal_tile& at, const diagonal_panels<Acc>& to) noexcept {
+        static_cast<const self*>(bound)->op->expand(at, to);
+      };
+      h.store = [](const void* bound, const diagonal_tile& at, const diagonal_panels<Acc>& from) noexcept {
+        const auto* my = static_cast<const self*>(bound);
+        if (my->y->present()) my->op->store(at, from, *my->y);
+      };
+    }
+    return h;
   }
 };
 
@@ -40,8 +51,27 @@ index_t diagonal_sequences(const Op& op) noexcept {
   return op.offsets.present() ? op.offsets.size() - 1 : op.extents().batch;
 }
 
+/// `swept_in_place`: of direct operands, whether all channels are neighbours.
+template <class Acc, class Op>
+diagonal_plan plan_of(const Op& op, index_t sequences, bool brief, bool swept_in_place, index_t workers) noexcept {
+  if constexpr (has_direct_operands<Op>) {
+    return diagonal_plan::direct_of<Acc>(op.extents(), sequences, swept_in_place, workers);
+  } else {
+    return diagonal_plan::of<Acc>(op.extents(), op.shared_run(), sequences, is_complex<typename Op::number>, brief);
+  }
+}
+template <class Op, class... X>
+bool swept_in_place(const Op& op, const X&... tensors) noexcept {
+  if constexpr (has_direct_operands<Op>) {
+    return op.swept_in_place(tensors...);
+  } else {
+    return false;
+  }
+}
+
 template <class Acc, class Op, class State>
-diagonal_problem<Acc> describe_diagonal(const diagonal_binding<Op>& bound, const State& st, bool brief) noexcept {
+diagonal_problem<Acc> describe_diagonal(const diagonal_binding<Op>& bound, const State& st, bool brief,
+                                        index_t workers = 1) noexcept {
   const Op& op = *bound.op;
   diagonal_problem<Acc> p{};
   p.n = op.extents();
@@ -54,7 +84,7 @@ diagonal_problem<Acc> describe_diagonal(const diagonal_binding<Op>& bound, const
   p.offsets = op.offsets;
   p.lengths = op.lengths;
   p.sequences = diagonal_sequences(op);
-  p.plan = diagonal_plan::of<Acc>(p.n, op.shared_run(), p.sequences, is_complex<typename Op::number>, brief);
+  p.plan = plan_of<Acc>(op, p.sequences, brief, swept_in_place(op, *bound.y), workers);
   return p;
 }
 

@@ -4,12 +4,14 @@
 //   h_t = a_t ⊙ h_{t-1} + b_t,   y_t = Re ⟨c_t, h_t⟩,   h ∈ R^{D×N} or C^{D×N}
 //
 // Lanes are channels. Operands are `factored` where a_t = exp(δ_t A), b_t = x_t B_t and c_t = C_t with δ, x per
-// channel and B, C shared by the channels of a block: then neither a nor b is ever stored. Anything else is
+// channel and B, C shared by the channels of a block: then neither a nor b is ever stored. They are `direct` where N =
+// 1, y = h and the operator hands its tensors to a sweep that reads and writes them where they lie. Anything else is
 // `expanded`: the operator's hook writes a, b and c of a few tokens into panels.
 #pragma once
 
 #include <ogive/core/check.hpp>
 #include <ogive/engine/tiles.hpp>
+#include <ogive/engine/time_segments.hpp>
 
 #include <complex>
 #include <concepts>
@@ -62,6 +64,12 @@ view<X, 2> tile_of(const view<X, 3>& x, const diagonal_tile& at, index_t count) 
   return {x.pointer(at.batch, at.token, at.channel), {count, at.channels}, {x.stride(1), x.stride(2)}};
 }
 
+/// Whether the channels of all these tensors [B, L, D] are neighbours, absent ones aside.
+template <class... X>
+constexpr bool in_rows(const view<X, 3>&... x) noexcept {
+  return ((!x.present() || x.stride(2) == 1) && ...);
+}
+
 }  // namespace detail
 
 /// The panels of a task. Rows are `row` channels wide; `planes` is 2 where numbers are complex, real parts first. What
@@ -104,6 +112,15 @@ struct diagonal_ahead {
   }
 };
 
+/// The state of a sweep over a tile, [row] each; of what is `carried` only.
+template <class Acc>
+struct direct_state {
+  detail::carried what;
+  Acc* h;
+  Acc* alone;  ///< the state that the segment leaves of one of zeros
+  Acc* decay;  ///< the product of its decays
+};
+
 /// The hooks of an operator that is bound to its output.
 template <class Acc>
 struct diagonal_hooks {
@@ -112,6 +129,8 @@ struct diagonal_hooks {
   diagonal_ahead (*ahead)(const void* bound, const diagonal_tile& at) noexcept;
   void (*expand)(const void* bound, const diagonal_tile& at, const diagonal_panels<Acc>& to) noexcept;
   void (*store)(const void* bound, const diagonal_tile& at, const diagonal_panels<Acc>& from) noexcept;
+  void (*sweep)(const void* bound, const diagonal_tile& at, const diagonal_panels<Acc>& panels,
+                const direct_state<Acc>& s) noexcept;  ///< of direct operands, all by itself
 };
 
 /// An operator of the diagonal engine: an aggregate of views with its letters, and below them
@@ -121,14 +140,17 @@ struct diagonal_hooks {
 ///   `check_written(checker&, name, view)`, which keeps a written view apart from the inputs;
 /// - `shared_run()`: from every multiple of it on so many channels share B and C, 0 where operands are not factored;
 /// - the members `load(at, panels)` (δ and x, and B and C where factored), `expand(at, panels)` (a, b, c),
-///   `store(at, panels, y)`, for both accumulators, and `ahead(at, y)`.
+///   `store(at, panels, y)`, for both accumulators, and `ahead(at, y)`. One whose operands are direct has in their
+///   place `swept_in_place(tensors...)`, whether these and its own have neighbouring channels, and
+///   `sweep(at, panels, state, y)`, which calls the engine's.
 /// One with gradients has the types `gradient`, which mirrors its fields, and `default_state_gradient`, and
 /// - `check_gradients(checker&, d)`, and `for_gradients(d, f)` that calls f(name, gradient) for all of them;
 /// - where A, B and C are among its fields, `group_size(B or C)`: neighbouring channels that share it;
 /// - `gradient_reads_output(d)`: whether y is needed;
 /// - the adjoints of the hooks: `cotangent(at, panels, adjoints, d_y)` before a tile, `contract(at, panels, adjoints)`
 ///   of `expand`, `store_gradients(at, panels, adjoints, d_y, d, accumulate)` of `load` and `store`, and, when all
-///   tokens are done, `finish_gradients(at, panels, adjoints, d, accumulate)`.
+///   tokens are done, `finish_gradients(at, panels, adjoints, d, accumulate)`; of direct operands there is
+///   `adjoint(at, panels, adjoints, state, d_y, d)` instead.
 template <class Op>
 concept diagonal_operator = requires(const Op& op) {
   typename Op::scalar;
@@ -139,6 +161,12 @@ concept diagonal_operator = requires(const Op& op) {
 };
 
 namespace detail {
+
+/// Operators whose operands are direct.
+template <class Op>
+concept has_direct_operands = requires(const Op& op) {
+  op.swept_in_place();
+};
 
 /// Operators that have the engine's own operands as fields, whose gradients the engine then sums.
 template <class Op>

@@ -59,10 +59,12 @@ constexpr index_t whole_vectors(index_t count) noexcept {
   return (count + simd::width<Acc> - 1) / simd::width<Acc> * simd::width<Acc>;
 }
 
-/// How a call is cut up: a function of shape and verb.
+/// How a call is cut up: a function of shape and verb, but for direct operands.
 struct diagonal_plan {
   bool factored;
-  bool brief;  // whether sequences of at most `few` tokens are swept across states
+  bool direct;
+  bool in_place;  // direct, and no panels are needed
+  bool brief;     // whether sequences of at most `few` tokens are swept across states
   index_t planes;
   index_t row;   // of the panels
   index_t step;  // channels of a task: a row, or fewer in a backward pass
@@ -97,6 +99,26 @@ struct diagonal_plan {
     p.tokens = std::clamp<index_t>(n.length, 1, p.tokens);
     p.step = p.row;
     p.blocks = (n.channels + p.step - 1) / p.step;
+    return p;
+  }
+
+  /// Of direct operands: 4 KiB of neighbouring channels; half of it, or a quarter, where workers would have nothing to
+  /// do, which costs one of them 15 or 25 %. Channels never meet, so the bits are those of any width.
+  template <class Acc>
+  static diagonal_plan direct_of(const diagonal_extents& n, index_t sequences, bool in_place,
+                                 index_t workers) noexcept {
+    constexpr index_t line = 64 / static_cast<index_t>(sizeof(Acc)), page = 64 * line;
+    diagonal_plan p{};
+    p.direct = true;
+    p.in_place = in_place;
+    p.planes = 1;
+    index_t most = in_place ? page : 2 * line;
+    const auto blocks = [&] { return std::max<index_t>(1, (n.channels + most - 1) / most); };
+    while (most > page / 4 && sequences * blocks() < workers) most /= 2;
+    p.step = std::max<index_t>(1, ((n.channels + blocks() - 1) / blocks() + line - 1) / line) * line;
+    p.row = whole_vectors<Acc>(p.step);
+    p.blocks = (n.channels + p.step - 1) / p.step;
+    p.tokens = std::clamp<index_t>(n.length, 1, 32);
     return p;
   }
 };
@@ -134,10 +156,10 @@ struct diagonal_scratch {
 
   static diagonal_scratch carve(const diagonal_problem<Acc>& p, arena& memory) noexcept {
     const diagonal_plan& plan = p.plan;
-    const index_t per_token = plan.tokens * plan.row;
+    const index_t per_token = plan.in_place ? 0 : plan.tokens * plan.row;
     const index_t per_state = p.n.states * plan.planes * plan.row;
     const index_t turned = plan.brief ? plan.row * plan.shared_row : 0;  // the same numbers, in rows of N
-    const index_t operands = plan.factored ? 0 : plan.tokens * per_state;
+    const index_t operands = plan.factored || plan.direct ? 0 : plan.tokens * per_state;
     diagonal_scratch s{};
     s.panels.factored = plan.factored;
     s.panels.row = plan.row;
@@ -152,10 +174,10 @@ struct diagonal_scratch {
     s.panels.a = memory.take<Acc>(operands);
     s.panels.b = memory.take<Acc>(operands);
     s.panels.c = memory.take<Acc>(operands);
-    s.panels.own = memory.take<Acc>(plan.factored ? 0 : per_state);
-    s.A = memory.take<Acc>(std::max(per_state, turned));
+    s.panels.own = memory.take<Acc>(plan.factored || plan.direct ? 0 : per_state);
+    s.A = memory.take<Acc>(plan.direct ? 0 : std::max(per_state, turned));
     s.panels.A = s.A;
-    s.largest_rate = memory.take<Acc>(plan.row);
+    s.largest_rate = memory.take<Acc>(plan.direct ? 0 : plan.row);
     s.h = memory.take<Acc>(std::max(per_state, turned));
     const index_t of_segment = p.segment > 0 ? per_state : 0;
     s.before = memory.take<Acc>(of_segment);
@@ -229,7 +251,8 @@ class diagonal_task {
   index_t segments() const noexcept { return segments_of(length_, p_.segment); }
 
   /// Segments [first, last), one after the other. The state crosses a segment as h ← decay ⊙ h + alone, whoever sweeps
-  /// it and when, but for the first one, whose end is known as soon as this is, and the last one, which nothing follows.
+  /// it and when, but for the first one, whose end is known as soon as this is, and the last one, which nothing
+  /// follows.
   void sweep_segments(index_t first, index_t last) noexcept {
     begin_ = first * p_.segment;
     for (index_t s = first; s < last; ++s) {
@@ -291,6 +314,10 @@ class diagonal_task {
   }
 
   void sweep_tile(index_t position, index_t count) noexcept {
+    if (plan_.direct) {
+      const direct_state<Acc> state{carried_, s_.h, s_.alone, s_.decay};
+      return p_.hooks.sweep(p_.hooks.bound, tile_at(position, count), s_.panels, state);
+    }
     tile(position, count, [this](const diagonal_tile& at) noexcept {
       if (p_.n.states == 0) {
         zero_tile(s_.panels.y, plan_.row, 0, at.count, at.channels);  // a sum over no states
@@ -355,9 +382,12 @@ class diagonal_task {
   template <class F>
   void with_carried(const F& f) const noexcept {
     switch (carried_) {
-      case carried::state: return f(std::integral_constant<carried, carried::state>());
-      case carried::alone: return f(std::integral_constant<carried, carried::alone>());
-      case carried::both: return f(std::integral_constant<carried, carried::both>());
+      case carried::state:
+        return f(std::integral_constant<carried, carried::state>());
+      case carried::alone:
+        return f(std::integral_constant<carried, carried::alone>());
+      case carried::both:
+        return f(std::integral_constant<carried, carried::both>());
     }
   }
 

@@ -133,10 +133,10 @@ struct feature_attention {
   void for_gradients(const gradient& d, const F& f) const noexcept {
     f("q", q, d.q), f("k", k, d.k), f("v", v, d.v);
   }
-  static constexpr bool sums_over_time(const gradient&) noexcept { return false; }
+  template <class F>
+  static constexpr void for_sums(const gradient&, const F&) noexcept {}
   static constexpr bool wants_decays(const gradient&) noexcept { return false; }
   bool wants_outputs(const gradient&) const noexcept { return normalise; }
-  static constexpr void clear(index_t, const gradient&) noexcept {}
   /// Elements of scratch that the adjoints want for a chunk.
   template <class Acc>
   index_t adjoint_room(index_t chunk) const noexcept {

@@ -7,7 +7,7 @@
 //   numbers()                    values to keep
 //   bytes(op), make_tables(ctx)  scratch of one worker for what follows, and tables
 //   compute(op, values, ctx)     the values; noexcept
-//   pays(op, tokens)             whether a convolution of so many tokens costs less than the sweep
+//   pays(op, tokens)             whether a convolution of so many tokens costs less than the sweep, and no mode grows
 //   run(op, y, values, ctx)      y from u; noexcept
 #pragma once
 
@@ -52,7 +52,8 @@ class kept_channels {
   void make_tables(context& ctx) const { make_convolution_tables<Acc>(cut_, ctx); }
 
   template <class Bound>
-  void compute(const Bound& op, Acc* values, context& ctx) const noexcept {
+  void compute(const Bound& op, Acc* values, context& ctx) noexcept {
+    if constexpr (requires { engine_for<Op>::settles(op); }) settles_ = engine_for<Op>::settles(op);
     kernel(prechecked, op, view<Acc, 2>(values, {channels_, taps_}, {cut_.size, 1}), ctx);
     auto p = problem(op, {}, taps_);
     p.skip = op.D;
@@ -63,6 +64,7 @@ class kept_channels {
 
   template <class Bound>
   bool pays(const Bound& op, index_t tokens) const noexcept {
+    if (!settles_) return false;
     const double blocks = std::ceil(static_cast<double>(tokens) / static_cast<double>(cut_.block));
     return 2 * blocks * convolution_costs<Acc>::transform(cut_.size) <
            static_cast<double>(tokens) * engine_for<Op>::template token_cost<Acc>(op);
@@ -86,6 +88,7 @@ class kept_channels {
 
   index_t taps_ = 0, channels_ = 0;
   convolution_cut cut_{};
+  bool settles_ = true;
 };
 
 }  // namespace detail

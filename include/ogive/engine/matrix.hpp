@@ -299,12 +299,12 @@ inline bool one_triangle(const matrix_policies& policies, const matrix_extents& 
          (length - chunk) * (n.key_dim + n.value_dim) * 5 / 8 <= spared(n, initial, final);
 }
 
-/// Tokens per chunk when the caller does not say: with 32 the panels of a chunk stay in the first-level cache beside a
-/// block of the state, and the quadratic part is small (K, V of 64 to 128: 64 tokens cost 3 to 15 % more). A short
-/// sequence without a state is one chunk.
+/// Tokens per chunk when the caller does not say: with 16 the panels of a chunk stay in the first-level cache beside a
+/// block of the state, and the quadratic part is small (K, V of 64 to 128: 32 tokens cost up to 8 %, with a solve up to
+/// 15 % more). A short sequence without a state is one chunk.
 inline index_t matrix_chunk(const matrix_policies& policies, const options& how, const matrix_extents& n, bool initial,
                             bool final) noexcept {
-  constexpr index_t usual = 32, most = 256;
+  constexpr index_t usual = 16, most = 256;
   index_t chunk = how.chunk > 0 ? std::min(how.chunk, most) : usual;
   if (how.chunk == 0 && n.length <= most && one_triangle(policies, n, n.length, usual, initial, final)) chunk = most;
   return std::max<index_t>(1, std::min(chunk, n.length));
@@ -396,6 +396,7 @@ void run_tasks_of(const matrix_problem<Acc>* problems, index_t count, context& c
 
 /// Pieces of V that tasks of their own work on: one state alone would be one task. Each piece takes the scores anew, so
 /// there are few, and none where one worker would run them all: columns never meet, so the bits are those of the whole.
+/// Nor where time is cut, which workers share better (SSD, K = 128, V = 64, two threads: 1.36 against 1.08).
 /// A normaliser belongs to all columns.
 template <class Op, class State>
 index_t value_pieces(const Op& op, const State& st) noexcept {
@@ -455,16 +456,19 @@ void run_matrix(const Op& op, const State& st, const view<typename Op::scalar, 4
     const matrix_policies policies = policies_of<Op>;
     const bool choose = how.form == form::automatic;
     in_place = choose && brief(n.length, st);
-    // A state of 16 KiB stays in the first-level cache under two to four multiply-adds per element and token, which no
-    // chunk improves on but where a scalar decay is all there is (K = V = 64: linear attention, GLA and delta rules 1.05
-    // to 1.2 times as fast, RWKV-7 1.5); the triangle of a short sequence does.
+    // Where writes only add, four tokens a sweep beat every chunk (K = V of 32 to 256: 2 to 20 %, with decays per key
+    // channel up to 40 %), but for the triangle of a short sequence. A state or two are chunked all the same, since long
+    // sequences of them are cut in time. A removal costs a state of more than 16 KiB, which leaves the first-level cache,
+    // more sweeps than chunks.
+    const bool adds = Op::writes == write::additive && n.heads > 2;
     const bool small = (Op::decays != decay::scalar || Op::writes != write::additive) &&
-                       n.key_dim * n.value_dim * static_cast<index_t>(sizeof(Acc)) <= 16384 && how.chunk == 0 &&
-                       (continues(st) || !one_triangle(policies, n, n.length, 32, false, leaves_state(st)));
-    shape_of_run = !choose ? how.form : in_place || small || st.snapshots.present() ? form::recurrent : form::chunked;
+                       n.key_dim * n.value_dim * static_cast<index_t>(sizeof(Acc)) <= 16384;
+    const bool swept = (adds || small) && how.chunk == 0 && how.time_split == 0 &&
+                       (continues(st) || !one_triangle(policies, n, n.length, 16, false, leaves_state(st)));
+    shape_of_run = !choose ? how.form : in_place || swept || st.snapshots.present() ? form::recurrent : form::chunked;
     if constexpr (with_left_product<Op>) {
       const bool long_triangle = choose && how.chunk == 0 && n.length > 256 && !continues(st) && !leaves_state(st) &&
-                                 one_triangle(policies, n, n.length, 32, false, false);
+                                 one_triangle(policies, n, n.length, 16, false, false);
       if (how.form == form::left || long_triangle) {
         op.left(st, o, ctx);
         if (!leaves_state(st)) return;
@@ -476,7 +480,7 @@ void run_matrix(const Op& op, const State& st, const view<typename Op::scalar, 4
   const bool cut = shape_of_run == form::chunked && !keeps_states(st);
   const index_t segment = cut ? segment_of(how, policies_of<Op>, op.extents(), Verb == verb::forward) : 0;
   if constexpr (requires { op.columns(0, 0); }) {
-    if (const index_t pieces = ctx.workers() > 1 ? value_pieces(op, st) : 1; pieces > 1) {
+    if (const index_t pieces = ctx.workers() > 1 && segment == 0 ? value_pieces(op, st) : 1; pieces > 1) {
       return run_pieces<Acc>(pieces, op, st, *bound.o, shape_of_run, in_place, how, segment, ctx);
     }
   }

@@ -32,13 +32,29 @@ struct matrix_backward_problem {
   matrix_adjoints<Acc> adjoints;
   state_hooks<Acc> cotangents;  // loads that of the final state, saves the gradient of the initial one
   bool accumulate = false;
+  bool sums = false;   // some gradients are sums over tokens and sequences
   index_t chunks = 0;  // of the longest sequence
   index_t room = 0;    // elements that the operator's own adjoints want
 
-  /// Heads that share a key or a query head with others are a unit: one task sums their gradients.
+  /// Heads that share a key or a query head with others are a unit: their gradients are summed.
   index_t units() const noexcept {
     const matrix_extents& n = forward.n;
     return std::max<index_t>(1, std::min({n.key_heads, n.query_heads, n.heads}));
+  }
+  index_t unit_groups() const noexcept { return forward.plan.groups / units(); }
+  /// The parts of a large unit, a task each: of some of its groups, or, if it has only one, of some of its members.
+  index_t parts() const noexcept {
+    constexpr index_t most_heads = 8;  // of a part: the products of shared scores are made once in each
+    const index_t groups = unit_groups(), members = forward.plan.members;
+    if (groups * members <= most_heads) return 1;
+    const index_t of = groups > 1 ? groups : members,
+                  at_once = std::max<index_t>(1, groups > 1 ? most_heads / members : most_heads);
+    return (of + at_once - 1) / at_once;
+  }
+  /// Heads of one part.
+  index_t part_heads() const noexcept {
+    const index_t groups = unit_groups(), members = forward.plan.members, n = parts();
+    return groups > 1 ? (groups + n - 1) / n * members : (members + n - 1) / n;
   }
   /// Units of one task: the rows of neighbouring heads lie side by side, but the states they keep should stay near (one
   /// head more or less changes K = V = 128 by 5 %, eight heads cost 10 %).
@@ -47,7 +63,24 @@ struct matrix_backward_problem {
     return std::clamp<index_t>(heads * units() / std::max<index_t>(forward.n.heads, 1), 1, units());
   }
   index_t blocks() const noexcept { return (units() + block() - 1) / block(); }
-  index_t tasks() const noexcept { return blocks() * (adjoints.over_time ? 1 : forward.sequences); }
+  index_t tasks() const noexcept { return forward.sequences * blocks() * parts(); }
+
+  /// Panels of a chunk that the parts of a unit have in common: of keys, with what removes, and of queries.
+  index_t joint_keys() const noexcept {
+    const bool own = unit_groups() > 1 && forward.n.key_heads == forward.plan.groups;
+    return parts() == 1 || own ? 0 : forward.policies.writes == write::low_rank ? 3 : 1;
+  }
+  index_t joint_queries() const noexcept {
+    const bool own = unit_groups() > 1 && (forward.plan.queries > 1 || forward.n.query_heads == forward.plan.groups);
+    return parts() == 1 || own ? 0 : 1;
+  }
+  /// Elements of them, of one chunk and of a sequence.
+  index_t joint_chunk() const noexcept {
+    return (joint_keys() + joint_queries()) * forward.plan.chunk * forward.plan.k_stride;
+  }
+  index_t joint_size() const noexcept { return chunks * joint_chunk(); }
+  /// Tasks that a worker runs before what they have in common is added up.
+  index_t turns() const noexcept { return joint_chunk() > 0 ? 1 : 8; }
 };
 
 /// A worker's panels beside those of the forward.
@@ -82,13 +115,15 @@ struct matrix_backward_scratch {
   Acc* d_gates;
   Acc* d_beta;
   Acc* d_u;
+  Acc* joint;    // of a part: what its unit sums
+  Acc* carried;  // the sum of the parts so far, where a unit's go on
 
   static matrix_backward_scratch carve(const matrix_backward_problem<Acc>& p, arena& memory) noexcept {
     const matrix_problem<Acc>& f = p.forward;
     const matrix_plan& plan = f.plan;
     const auto [decays, writes, reads] = f.policies;
     const bool removes = writes != write::additive, low_rank = writes == write::low_rank;
-    const index_t heads = f.n.heads / p.units() * p.block(), state = f.n.key_dim * plan.state_rows;
+    const index_t heads = p.part_heads() * p.block(), state = f.n.key_dim * plan.state_rows;
     const index_t tokens = tile_rows<Acc>(plan.chunk), score = tokens * padded<Acc>(plan.chunk);
     const index_t keys = tokens * plan.k_stride, values = tokens * plan.v_stride, R = plan.queries;
     const index_t kinds = low_rank ? 2 : 1, readers = R + (removes ? 1 : 0);
@@ -122,8 +157,23 @@ struct matrix_backward_scratch {
     s.d_gates = memory.take<Acc>(decays == decay::per_key ? keys : tokens);
     s.d_beta = memory.take<Acc>(f.hooks.beta_per_value ? values : tokens);
     s.d_u = memory.take<Acc>(plan.k_stride);
+    s.joint = memory.take<Acc>(p.joint_size());
+    s.carried = memory.take<Acc>(p.joint_size());
     if (decays == decay::per_key) s.channels = channel_room<Acc>::carve(plan.chunk, kinds, plan.k_stride, memory);
     return s;
+  }
+};
+
+/// The memories that tasks run in, beside the sums of their own that come first.
+struct joint_memory {
+  const context& ctx;
+  std::size_t bytes;  // of a worker
+  std::size_t sums;
+
+  arena operator()(index_t worker) const noexcept {
+    arena memory = ctx.scratch(worker, bytes);
+    memory.take<std::byte>(static_cast<index_t>(sums));
+    return memory;
   }
 };
 
@@ -172,7 +222,7 @@ OGIVE_NOINLINE void substitute_upwards(index_t count, index_t value_dim, const A
   }
 }
 
-/// One task: a sequence, or all of them where gradients are sums over sequences, and the heads of some units.
+/// One task: a sequence and the heads of some units, or of a part of one.
 template <class Acc, class Arch, decay Decay, write Write, read Read>
 class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
   using panels = matrix_panels<Acc, Arch, Decay, Write, Read>;
@@ -186,40 +236,67 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
   using panel = linalg::panel<T>;
 
  public:
-  OGIVE_NOINLINE static void run(const matrix_backward_problem<Acc>& p, index_t task, arena memory) noexcept {
+  /// Gradients go to `op`, what the adjoints see as theirs.
+  OGIVE_NOINLINE static void run(const matrix_backward_problem<Acc>& p, index_t task, const void* op,
+                                 arena memory) noexcept {
     const auto forward = matrix_scratch<Acc>::carve(p.forward, memory);
-    matrix_backward_task(p, forward, matrix_backward_scratch<Acc>::carve(p, memory)).block(task);
+    matrix_backward_task(p, forward, matrix_backward_scratch<Acc>::carve(p, memory), task, op).sequence();
+  }
+
+  /// Adds what the tasks [first, first + count) left, each in a memory of its own, in this order, and hands what is
+  /// complete to the adjoints: every `pieces`-th chunk. The sums go on in the first memory.
+  OGIVE_NOINLINE static void join(const matrix_backward_problem<Acc>& p, index_t first, index_t count, const void* op,
+                                  const joint_memory& of, index_t piece, index_t pieces, arena memory) noexcept {
+    matrix_scratch<Acc> panels;
+    const auto scratch = [&](arena m) noexcept {
+      panels = matrix_scratch<Acc>::carve(p.forward, m);
+      return matrix_backward_scratch<Acc>::carve(p, m);
+    };
+    Acc* sum = scratch(of(0)).carried;
+    for (index_t i = 0; i < count; ++i) {
+      const Acc* joint = scratch(of(i)).joint;
+      const auto mine = scratch(memory);
+      const matrix_backward_task task(p, panels, mine, first + i, op);
+      for (index_t c = piece; c < task.chunks_; c += pieces) {
+        task.join_chunk(c, (first + i) % p.parts() == 0, joint + c * p.joint_chunk(), sum + c * p.joint_chunk());
+      }
+    }
   }
 
  private:
   matrix_backward_task(const matrix_backward_problem<Acc>& p, const matrix_scratch<Acc>& forward,
-                       const matrix_backward_scratch<Acc>& s) noexcept
+                       const matrix_backward_scratch<Acc>& s, index_t task, const void* op) noexcept
       : panels(p.forward, forward), all_(p), adjoint_(p.adjoints), b_(s) {
     this->kept_decays_ = s.channels.a;
-  }
-
-  void block(index_t task) noexcept {
-    const index_t blocks = all_.blocks();
-    first_ = task % blocks * all_.block();
-    units_ = std::min(all_.block(), all_.units() - first_);
-    groups_ = plan_.groups / all_.units();
-    heads_ = units_ * groups_ * plan_.members;
-    if (!adjoint_.over_time) return sequence(task / blocks);
-    for (index_t n = 0; n < heads_ && !all_.accumulate; ++n) adjoint_.clear(adjoint_.op, head(n));
-    for (index_t s = 0; s < p_.sequences; ++s) sequence(s);
+    adjoint_.op = op;
+    const index_t parts = p.parts(), part = task % parts, block = task / parts % p.blocks();
+    first_ = block * p.block();
+    units_ = std::min(p.block(), p.units() - first_);
+    unit_groups_ = groups_ = p.unit_groups();
+    members_ = plan_.members;
+    const auto cut = [&](index_t& from, index_t& count) noexcept {
+      const index_t each = (count + parts - 1) / parts;
+      from = std::min(part * each, count);
+      count = std::min(each, count - from);
+    };
+    cut(groups_ > 1 ? first_group_ : first_member_, groups_ > 1 ? groups_ : members_);
+    heads_ = units_ * groups_ * members_;
+    sequence_ = task / parts / p.blocks();
+    span_ = this->span_of(sequence_);
+    chunks_ = (span_.length + plan_.chunk - 1) / plan_.chunk;
   }
 
   /// The heads of the task are taken unit by unit, group by group: head n belongs to group n / members.
   index_t group(index_t i) const noexcept {
-    const index_t unit = first_ + i / groups_, own = i % groups_;
-    return p_.head_map == heads::consecutive ? unit * groups_ + own : unit + own * all_.units();
+    const index_t unit = first_ + i / groups_, own = first_group_ + i % groups_;
+    return p_.head_map == heads::consecutive ? unit * unit_groups_ + own : unit + own * all_.units();
   }
   index_t head(index_t n) const noexcept {
-    const index_t g = group(n / plan_.members), member = n % plan_.members;
+    const index_t g = group(n / members_), member = first_member_ + n % members_;
     return p_.head_map == heads::consecutive ? g * plan_.members + member : member * plan_.groups + g;
   }
   index_t output_head(index_t n, index_t r) const noexcept {
-    return plan_.queries == 1 ? head(n) : query_head(r, group(n / plan_.members));
+    return plan_.queries == 1 ? head(n) : query_head(r, group(n / members_));
   }
   Acc* state(index_t chunk, index_t n) const noexcept {
     return b_.states + (chunk * heads_ + n) * p_.n.key_dim * plan_.state_rows;
@@ -236,10 +313,8 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
   Acc* d_key(int n) const noexcept { return b_.d_y + n * query_panel(); }
   Acc* d_score(index_t r, int n) const noexcept { return b_.d_scores + (r * keys + n) * score_panel(); }
 
-  void sequence(index_t s) noexcept {
-    sequence_ = s;
-    span_ = this->span_of(s);
-    chunks_ = (span_.length + plan_.chunk - 1) / plan_.chunk;
+  void sequence() noexcept {
+    const index_t s = sequence_;
     for (index_t n = 0; n < heads_; ++n) {
       Acc* none = nullptr;
       Acc* normaliser = p_.normalise ? z(0, n) : none;
@@ -267,11 +342,11 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
       at.head = wanted;
       p_.hooks.ahead(p_.hooks.op, which, at, lines);
     };
-    const index_t g = group(n / plan_.members);
+    const index_t g = group(n / members_);
     add(operand::value, head(n));
-    if (n % plan_.members == 0) add(operand::key, shared(p_.n.key_heads, g));
+    if (n % members_ == 0) add(operand::key, shared(p_.n.key_heads, g));
     for (index_t r = 0; r < plan_.queries && backwards; ++r) {
-      if (n % plan_.members == 0) add(operand::query, query_head(r, g));
+      if (n % members_ == 0) add(operand::query, query_head(r, g));
       at.head = output_head(n, r);
       adjoint_.ahead(adjoint_.op, at, lines);
     }
@@ -291,7 +366,7 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     chunk<Acc> c = panels_of(at.count);
     this->reading_ = false;
     for (index_t n = 0; n < heads_; ++n) {
-      if (n % plan_.members == 0) load_group(at, group(n / plan_.members));
+      if (n % members_ == 0) load_group(at, group(n / members_));
       c.ahead = rows_near(at, n, false);
       at.head = head(n);
       c.fresh = number == 0 && !given_;
@@ -364,7 +439,7 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     for (index_t i = 0; i < units_ * groups_; ++i) {
       const index_t g = group(i);
       const bool first = i % groups_ == 0, last = i % groups_ == groups_ - 1;
-      single_ = groups_ * plan_.members == 1;
+      single_ = groups_ * members_ == 1;
       load_group(at, g);
       if ((first || own_keys) && !single_) {
         std::fill_n(b_.sum_k, panel_rows, Acc(0));
@@ -379,25 +454,62 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
       if (Decay != decay::per_key && !single_) {
         std::fill_n(b_.sum_scores, (plan_.queries + (removes ? 1 : 0)) * keys * score_panel(), Acc(0));
       }
-      for (index_t m = 0; m < plan_.members; ++m) retreat_head(at, number, i * plan_.members + m);
+      for (index_t m = 0; m < members_; ++m) retreat_head(at, number, i * members_ + m);
       if (Decay != decay::per_key && !single_) group_scores(panels_of(at.count));
       if (last || own_keys) {
         at.head = shared(p_.n.key_heads, g);
-        if constexpr (Write == write::low_rank) {
-          adjoint_.load_removal(adjoint_.op, at, single_ ? d_reader(plan_.queries) : b_.sum_a,
-                                single_ ? d_key(1) : b_.sum_b, plan_.k_stride, b_.room);
+        Acc* own[] = {single_ ? d_key(0) : b_.sum_k, single_ ? d_reader(plan_.queries) : b_.sum_a,
+                      single_ ? d_key(keys - 1) : b_.sum_b};
+        if (all_.joint_keys() > 0) {
+          for (index_t kind = 0; kind < all_.joint_keys(); ++kind) {
+            std::copy_n(own[kind], panel_rows, joint_panel(joint_chunk(number), kind));
+          }
+        } else {
+          key_gradients(at, own[0], own[1], own[2]);
         }
-        adjoint_.load_k(adjoint_.op, at, single_ ? d_key(0) : b_.sum_k, plan_.k_stride, b_.room);
       }
       if (last || own_queries) {
         for (index_t r = 0; r < plan_.queries; ++r) {
           at.head = query_head(r, g);
-          adjoint_.load_q(adjoint_.op, at, single_ ? d_reader(r) : b_.sum_q + r * query_panel(), plan_.k_stride,
-                          b_.room);
+          Acc* own = single_ ? d_reader(r) : b_.sum_q + r * query_panel();
+          if (all_.joint_queries() > 0) {
+            std::copy_n(own, panel_rows, joint_panel(joint_chunk(number), all_.joint_keys()));
+          } else {
+            adjoint_.load_q(adjoint_.op, at, own, plan_.k_stride, b_.room);
+          }
         }
       }
     }
     resting_ = false;
+  }
+
+  void key_gradients(const tokens& at, Acc* k, Acc* a, Acc* b) const noexcept {
+    if constexpr (Write == write::low_rank) adjoint_.load_removal(adjoint_.op, at, a, b, plan_.k_stride, b_.room);
+    adjoint_.load_k(adjoint_.op, at, k, plan_.k_stride, b_.room);
+  }
+
+  Acc* joint_chunk(index_t number) const noexcept { return b_.joint + number * all_.joint_chunk(); }
+  Acc* joint_panel(Acc* chunk, index_t kind) const noexcept { return chunk + kind * plan_.chunk * plan_.k_stride; }
+
+  /// A chunk of a part, added to those before it; the sum of all goes to the adjoints.
+  OGIVE_NOINLINE void join_chunk(index_t number, bool begins, const Acc* joint, Acc* sum) const noexcept {
+    tokens at = tokens_of(number);
+    const index_t kinds = all_.joint_keys() + all_.joint_queries(), rows = at.count * plan_.k_stride;
+    const bool ends = first_group_ + groups_ == unit_groups_ && first_member_ + members_ == plan_.members;
+    for (index_t i = 0; i < plan_.chunk * plan_.k_stride * kinds; i += W) {
+      if (i % (plan_.chunk * plan_.k_stride) >= rows) continue;
+      const vector x = simd::load<Arch>(joint + i);
+      simd::store(sum + i, begins ? x : simd::load<Arch>(sum + i) + x);
+    }
+    if (!ends) return;
+    if (const index_t keys_too = all_.joint_keys(); keys_too > 0) {
+      at.head = shared(p_.n.key_heads, group(0));
+      key_gradients(at, sum, joint_panel(sum, keys_too > 1 ? 1 : 0), joint_panel(sum, keys_too > 1 ? 2 : 0));
+    }
+    if (all_.joint_queries() > 0) {
+      at.head = query_head(0, group(0));
+      adjoint_.load_q(adjoint_.op, at, joint_panel(sum, all_.joint_keys()), plan_.k_stride, b_.room);
+    }
   }
 
   void retreat_head(tokens at, index_t number, index_t n) noexcept {
@@ -868,13 +980,17 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
   }
 
   const matrix_backward_problem<Acc>& all_;
-  const matrix_adjoints<Acc>& adjoint_;
+  matrix_adjoints<Acc> adjoint_;
   matrix_backward_scratch<Acc> b_;
   typename panels::span_of_tokens span_{};
   index_t sequence_ = 0;
   index_t first_ = 0;  // unit
   index_t units_ = 1;
-  index_t groups_ = 1;             // of a unit
+  index_t unit_groups_ = 1;
+  index_t first_group_ = 0;  // of a unit, those of the task
+  index_t groups_ = 1;
+  index_t first_member_ = 0;  // of a group, likewise
+  index_t members_ = 1;
   index_t heads_ = 1;              // of the task
   index_t chunks_ = 0;             // of the sequence
   const Acc* compared_ = nullptr;  // V − R of the chunk
@@ -943,13 +1059,9 @@ struct matrix_backward_binding {
     matrix_adjoints<Acc> all{
         .op = this,
         .outputs = op->wants_outputs(*d),
-        .over_time = op->sums_over_time(*d),
         .decays = op->wants_decays(*d),
-        .ahead =
-            [](const void* bound, const tokens& at, lines_ahead& lines) noexcept {
-              lines.add(ahead_of(*self(bound).outputs, at));
-            },
-        .clear = [](const void* bound, index_t head) noexcept { self(bound).op->clear(head, *self(bound).d); },
+        .ahead = [](const void* bound, const tokens& at,
+                    lines_ahead& lines) noexcept { lines.add(ahead_of(*self(bound).outputs, at)); },
         .store =
             [](const void* bound, const tokens& at, const Acc* o, const Acc* denominator, Acc* panel, index_t stride,
                Acc* d_denominator, Acc* room) noexcept {
@@ -964,7 +1076,8 @@ struct matrix_backward_binding {
                 const bool asked = asked_for(*b.op, *b.outputs, at, i);
                 tokens rows = at;
                 rows.token += i, rows.position += i, rows.count = 1;
-                while (i + rows.count < at.count && asked_for(*b.op, *b.outputs, at, i + rows.count) == asked) ++rows.count;
+                while (i + rows.count < at.count && asked_for(*b.op, *b.outputs, at, i + rows.count) == asked)
+                  ++rows.count;
                 rows.live = asked ? rows.count : 0;
                 b.op->adjoint_q(rows, d_q + i * stride, stride, room, *b.d, b.accumulate);
                 i += rows.count;
@@ -1005,6 +1118,123 @@ struct matrix_backward_binding {
     return all;
   }
 };
+
+/// Calls f(sum, sum of `from`) for the rows of head h, for all that are sums over tokens and sequences.
+template <class Op, class F>
+void for_sums_of_head(index_t h, const typename Op::gradient& to, const typename Op::gradient& from,
+                      const F& f) noexcept {
+  Op::for_sums(to, [&](auto gradient, auto, std::size_t axis) noexcept {
+    const auto row = [&]<class X, std::size_t Rank>(const view<X, Rank>& x) noexcept {
+      const bool last = axis + 1 == Rank;
+      return view<X, 1>(x.data() + h * x.stride(axis), {last ? 1 : x.extent(Rank - 1)}, {x.stride(Rank - 1)});
+    };
+    if ((to.*gradient).present()) f(row(to.*gradient), row(from.*gradient));
+  });
+}
+
+/// d with sums in memory of their own.
+template <class Op>
+typename Op::gradient with_own_sums(const Op& op, typename Op::gradient d, arena& memory, bool all = false) noexcept {
+  Op::for_sums(d, [&](auto gradient, auto field, std::size_t axis) noexcept {
+    auto& x = d.*gradient;
+    using View = std::remove_cvref_t<decltype(x)>;
+    if (!x.present() && !all) return;
+    shape<View::rank> strides{};
+    const index_t columns = axis + 1 == View::rank ? 1 : (op.*field).extent(View::rank - 1);
+    strides[View::rank - 1] = 1;
+    strides[axis] = columns;
+    x = View(memory.take<typename View::element_type>((op.*field).extent(axis) * columns), (op.*field).extents(),
+             strides);
+  });
+  return d;
+}
+
+template <class Op>
+OGIVE_NOINLINE void clear_sums(const typename Op::gradient& d, index_t heads) noexcept {
+  for (index_t h = 0; h < heads; ++h) {
+    for_sums_of_head<Op>(h, d, d, [](const auto& to, const auto&) noexcept {
+      for (index_t j = 0; j < to.extent(0); ++j) to[j] = 0;
+    });
+  }
+}
+template <class Op>
+OGIVE_NOINLINE void add_sums(const typename Op::gradient& to, const typename Op::gradient& from, index_t begin,
+                             index_t end) noexcept {
+  for (index_t h = begin; h < end; ++h) {
+    for_sums_of_head<Op>(h, to, from, [](const auto& all, const auto& own) noexcept {
+      for (index_t j = 0; j < all.extent(0); ++j) all[j] += own[j];
+    });
+  }
+}
+
+/// Whether some gradients are sums over tokens and sequences.
+template <class Op>
+bool wants_sums(const typename Op::gradient& d) noexcept {
+  bool any = false;
+  Op::for_sums(d, [&](auto gradient, auto, std::size_t) noexcept { any = any || (d.*gradient).present(); });
+  return any;
+}
+
+/// Bytes of a worker's own sums, of all that there may be or of those in d.
+template <class Op>
+std::size_t sums_bytes(const Op& op, const typename Op::gradient& d, index_t turns, bool all) noexcept {
+  arena counted;
+  for (index_t i = 0; i < turns; ++i) with_own_sums(op, d, counted, all);
+  return counted.used();
+}
+
+/// Tasks whose gradients are sums with those of others: as many at a time as there is room for, each with sums of its
+/// own, which are added in the order of tasks; the bits are those of one worker. A member of a team shares no memory
+/// with the others: it runs all tasks that have something in common.
+template <class Engine, class Acc, class Op>
+void run_joint_tasks(const matrix_backward_problem<Acc>& p, const matrix_backward_binding<Op>& gradients,
+                     std::size_t bytes, context& ctx) noexcept {
+  const index_t turns = p.turns(), heads = p.forward.n.heads, workers = ctx.workers();
+  const joint_memory memories{ctx, bytes, sums_bytes(*gradients.op, *gradients.d, turns, false)};
+  const auto own_of = [&](index_t i) noexcept {
+    arena memory = ctx.scratch(i / turns, bytes);
+    for (index_t turn = 0; turn < i % turns; ++turn) with_own_sums(*gradients.op, *gradients.d, memory);
+    return with_own_sums(*gradients.op, *gradients.d, memory);
+  };
+  const auto run = [&](index_t task, index_t i, arena memory) noexcept {
+    const auto own = own_of(i);
+    matrix_backward_binding<Op> mine = gradients;
+    mine.d = &own;
+    clear_sums<Op>(own, heads);
+    memory.take<std::byte>(static_cast<index_t>(memories.sums));
+    Engine::run(p, task, &mine, memory);
+  };
+  const auto join = [&](index_t first, index_t count, index_t piece, index_t pieces, arena memory) noexcept {
+    memory.take<std::byte>(static_cast<index_t>(memories.sums));
+    for (index_t i = 0; i < count; ++i) {
+      add_sums<Op>(*gradients.d, own_of(i), piece * heads / pieces, (piece + 1) * heads / pieces);
+    }
+    if (p.joint_size() > 0) Engine::join(p, first, count, &gradients, memories, piece, pieces, memory);
+  };
+  if (!p.accumulate) {
+    run_tasks(ctx, p.sums ? 1 : 0, bytes, [&](index_t, arena) noexcept { clear_sums<Op>(*gradients.d, heads); });
+  }
+  const index_t parts = p.parts(), blocks = p.blocks(), tasks = p.tasks();
+  if (workers == 1) {
+    const index_t sequences = p.sums ? p.forward.sequences : 1;  // that have something in common
+    run_tasks(ctx, tasks / std::max<index_t>(1, parts * sequences), bytes, [&](index_t unit, arena memory) noexcept {
+      for (index_t i = 0; i < parts * sequences; ++i) {
+        const index_t task = (i / parts * blocks + unit) * parts + i % parts;
+        run(task, 0, memory);
+        join(task, 1, 0, 1, memory);
+      }
+    });
+    return;
+  }
+  for (index_t first = 0; first < tasks; first += workers * turns) {
+    const index_t count = std::min(workers * turns, tasks - first);
+    run_tasks(ctx, count, bytes, [&](index_t i, arena memory) noexcept {
+      run(first + i, i, turns == 1 ? ctx.scratch(i, bytes) : memory);  // what a task leaves is where it is looked for
+    });
+    run_tasks(ctx, workers, bytes,
+              [&](index_t piece, arena memory) noexcept { join(first, count, piece, workers, memory); });
+  }
+}
 
 template <class State>
 concept with_normaliser_gradient = requires(const State& d_st) {
@@ -1068,6 +1298,7 @@ matrix_backward_problem<Acc> describe_backward(const matrix_again_binding<Op>& b
     p.room = bound.op->template adjoint_room<Acc>(p.forward.plan.chunk);
   }
   p.accumulate = how.accumulate;
+  p.sums = wants_sums<Op>(*gradients.d);
   p.chunks = (p.forward.n.length + p.forward.plan.chunk - 1) / p.forward.plan.chunk;
   return p;
 }
@@ -1109,7 +1340,7 @@ struct matrix_backward_engine {
       if (!ask || !d_x.present()) return;
       if (!x.present()) ask.refuse(name.text) << "is asked for, but its field is absent";
       ask.extents(name.text, d_x, x.extents(), "as the field");
-      if (!summed(op, d, d_x)) {
+      if (!summed<Op>(d, d_x)) {
         ask.output(name.text, d_x);
       } else if constexpr (std::remove_cvref_t<decltype(d_x)>::rank >= 3) {
         if (d_x.extent(0) > 0 && d_x.extent(1) > 0) ask.output(name.text, d_x[0][0]);
@@ -1135,7 +1366,9 @@ struct matrix_backward_engine {
       const matrix_backward_binding<Op> gradients{&op, &d_o, &d, false};
       auto p = describe_backward<Acc>(bound, gradients, st, st, how);
       if constexpr (requires { op.normalise; }) p.forward.normalise = true;
-      return scratch_of(p);
+      auto all = d;
+      if constexpr (requires { all.over_time; }) all.over_time = true;
+      return scratch_of(p) + sums_bytes(op, all, p.turns(), true);
     };
     return std::max(most(accum_t<typename Op::scalar>{}), most(double{}));
   }
@@ -1151,24 +1384,24 @@ struct matrix_backward_engine {
     const matrix_backward_binding<Op> gradients{&op, &asked, &d, how.accumulate};
     const auto p = describe_backward<Acc>(bound, gradients, st, cotangents, how);
     if (p.forward.n.heads == 0) return;
-    const std::size_t bytes = scratch_of(p);
+    const bool joint = p.sums || p.parts() > 1;
+    const std::size_t bytes = scratch_of(p) + (joint ? sums_bytes(op, d, p.turns(), false) : 0);
     ctx.reserve(static_cast<std::size_t>(ctx.workers()) * bytes);
-    run_tasks(ctx, p.tasks(), bytes, [&](index_t task, arena memory) noexcept {
-      matrix_backward_task<Acc, simd::default_arch, Op::decays, Op::writes, Op::reads>::run(p, task, memory);
-    });
+    using engine = matrix_backward_task<Acc, simd::default_arch, Op::decays, Op::writes, Op::reads>;
+    if (joint) return run_joint_tasks<engine>(p, gradients, bytes, ctx);
+    run_tasks(ctx, p.tasks(), bytes,
+              [&](index_t task, arena memory) noexcept { engine::run(p, task, &gradients, memory); });
   }
 
  private:
   /// Gradients of what is the same for all tokens are views of stride 0 over them.
   template <class Op, class X>
-  static bool summed(const Op& op, const typename Op::gradient& d, const X& d_x) noexcept {
-    if constexpr (requires { d.over_time; }) {
-      if constexpr (X::rank >= 3) {
-        return op.sums_over_time(d) && d.over_time &&
-               (static_cast<const void*>(&d_x) == &d.g || static_cast<const void*>(&d_x) == &d.gates);
-      }
-    }
-    return false;
+  static bool summed(const typename Op::gradient& d, const X& d_x) noexcept {
+    bool found = false;
+    Op::for_sums(d, [&](auto gradient, auto, std::size_t axis) noexcept {
+      found = found || (axis > 0 && static_cast<const void*>(&d_x) == &(d.*gradient));
+    });
+    return found;
   }
 };
 

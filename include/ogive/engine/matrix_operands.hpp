@@ -211,18 +211,15 @@ struct matrix_operands {
     f(names.beta, beta, d.beta), f(names.a, a, d.a), f(names.b, b, d.b), f(names.a, b_times, d.b_times),
         f(names.u, u, d.u);
   }
-  bool sums_over_time(const gradient& d) const noexcept {
-    return d.u.present() || (d.over_time && (d.g.present() || d.gates.present()));
+  /// Calls f(gradient, field, its axis of heads) for all gradients that are sums over tokens.
+  template <class F>
+  static void for_sums(const gradient& d, const F& f) noexcept {
+    f(&gradient::u, &matrix_operands::u, 0);
+    if (d.over_time) f(&gradient::g, &matrix_operands::g, 2), f(&gradient::gates, &matrix_operands::gates, 2);
   }
   static constexpr bool wants_outputs(const gradient&) noexcept { return false; }
   static bool wants_decays(const gradient& d) noexcept { return d.g.present() || d.gates.present(); }
 
-  void clear(index_t head, const gradient& d) const noexcept {
-    for (index_t j = 0; d.u.present() && j < d.u.extent(1); ++j) d.u(head, j) = 0;
-    if (!d.over_time) return;
-    if (d.g.present()) d.g(0, 0, head) = G(0);
-    for (index_t j = 0; d.gates.present() && j < d.gates.extent(3); ++j) d.gates(0, 0, head, j) = G(0);
-  }
   template <class Acc>
   void adjoint_store(const tokens& at, const view<const T, 4>& d_o, const Acc*, const Acc*, Acc* panel, index_t stride,
                      Acc*, Acc*, const gradient&, bool) const noexcept {

@@ -143,6 +143,8 @@ struct matrix_scratch {
   Acc* alone;   // what it leaves of states of zeros, likewise,
   Acc* passed;  // and the product of its decays, [block, k_stride]
 
+  folds<Acc> folded;
+
   channel_decays<Acc> channels;  // per key channel
   Acc* decayed_q;
   Acc* decayed_removal;
@@ -165,7 +167,8 @@ struct matrix_scratch {
     const bool chunked = p.how == form::chunked, per_key = decays == decay::per_key;
     const bool removes = writes != write::additive, low_rank = writes == write::low_rank;
     const index_t tokens = tile_rows<Acc>(plan.chunk);
-    const index_t rows = chunked ? tokens : plan.chunk * plan.queries;  // a sweep interleaves the query heads
+    // A sweep interleaves the query heads, and folds rows.
+    const index_t rows = chunked ? tokens : round_up(plan.chunk * plan.queries, folded_tokens);
     const index_t score = chunked ? tokens * padded<Acc>(plan.chunk) : 0;
     const index_t keys = rows * plan.k_stride;
     const index_t turned = p.n.key_dim * plan.turned<Acc>();
@@ -188,6 +191,14 @@ struct matrix_scratch {
     s.before = memory.take<Acc>(p.segment > 0 ? p.carried_size() : 0);
     s.alone = memory.take<Acc>(p.segment > 0 ? p.carried_size() : 0);
     s.passed = memory.take<Acc>(p.segment > 0 ? p.decays_size() : 0);
+    if (!chunked && !removes && decays != decay::none && !p.in_place) {
+      const index_t blocks = rows / folded_tokens;
+      s.folded.q = memory.take<Acc>(per_key ? keys : 0);
+      s.folded.k = memory.take<Acc>(per_key ? keys : 0);
+      s.folded.whole = memory.take<Acc>(per_key ? blocks * plan.k_stride : 0);
+      s.folded.scores = memory.take<Acc>(per_key ? 0 : blocks * fold_weights);
+      s.folded.weights = memory.take<Acc>(blocks * fold_weights);
+    }
     if (per_key) {
       s.channels.a = memory.take<Acc>(keys);
       s.channels.from_start = memory.take<Acc>(plan.k_stride);

@@ -62,20 +62,17 @@ struct matrix_hooks {
   bool beta_per_value = false;
 };
 
-/// The adjoints of the hooks: panels of gradients go to the caller's gradients, where these are wanted. `store` turns the
-/// cotangent of o into d_o, and into the gradient of the denominator; where `outputs` says so it is given what the
+/// The adjoints of the hooks: panels of gradients go to the caller's gradients, where these are wanted. `store` turns
+/// the cotangent of o into d_o, and into the gradient of the denominator; where `outputs` says so it is given what the
 /// forward stored. For load_q rows of padding are live where their output is asked for. load_v is also given d_o, for
 /// what a token reads of its own value beside the state. load_gates is given the gradient of k too, for operators whose
-/// k is made of the gates. Where `over_time` says so, some gradients are sums over tokens and sequences; `clear` zeroes
-/// those of a head.
+/// k is made of the gates. What is a sum over tokens and sequences is added to.
 template <class Acc>
 struct matrix_adjoints {
   const void* op;
   bool outputs;
-  bool over_time;
-  bool decays;  // wanted
+  bool decays;                                                                           // wanted
   void (*ahead)(const void* op, const tokens& at, detail::lines_ahead& lines) noexcept;  // of the cotangents of o
-  void (*clear)(const void* op, index_t head) noexcept;
   void (*store)(const void* op, const tokens& at, const Acc* o, const Acc* denominator, Acc* d_o, index_t stride,
                 Acc* d_denominator, Acc* room) noexcept;
   void (*load_q)(const void* op, const tokens& at, Acc* d_q, index_t stride, Acc* room) noexcept;
@@ -85,16 +82,19 @@ struct matrix_adjoints {
   void (*load_gates)(const void* op, const tokens& at, Acc* d_g, const Acc* d_k, index_t stride,
                      Acc* room) noexcept = nullptr;
   void (*load_beta)(const void* op, const tokens& at, Acc* d_beta, index_t stride, Acc* room) noexcept = nullptr;
-  void (*load_removal)(const void* op, const tokens& at, Acc* d_a, Acc* d_b, index_t stride, Acc* room) noexcept = nullptr;
+  void (*load_removal)(const void* op, const tokens& at, Acc* d_a, Acc* d_b, index_t stride,
+                       Acc* room) noexcept = nullptr;
   void (*load_bonus)(const void* op, index_t head, const Acc* d_u) noexcept = nullptr;
 };
 
 /// An operator of the matrix engine: an aggregate of views with its letters, and below them
 /// - `scalar` (the tensors' type), `default_state`, `name`, the policies `decays`, `writes`, `reads`;
 /// - `extents()`, `sequences()`, `check_fields(checker&)`;
-/// - load_q, load_k, load_v and store for both accumulators, and ahead(which, at, lines), members that a binding turns into hooks,
+/// - load_q, load_k, load_v and store for both accumulators, and ahead(which, at, lines), members that a binding turns
+/// into hooks,
 ///   and load_gates, load_beta, load_removal and load_bonus where the policies want them;
-/// - for backward the types `gradient` and `default_state_gradient`, and for each hook its adjoint, adjoint_q and so on.
+/// - for backward the types `gradient` and `default_state_gradient`, and for each hook its adjoint, adjoint_q and so
+/// on.
 template <class Op>
 concept matrix_operator = requires(const Op& op) {
   typename Op::scalar;

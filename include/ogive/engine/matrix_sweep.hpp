@@ -2,8 +2,7 @@
 // state is read and written once for several tokens.
 #pragma once
 
-#include <ogive/engine/matrix_policy.hpp>
-#include <ogive/engine/unroll.hpp>
+#include <ogive/engine/matrix_fold.hpp>
 
 namespace ogive {
 inline namespace OGIVE_ABI {
@@ -28,11 +27,13 @@ struct sweep {
   index_t from_stride = 0;
   Acc* to = nullptr;
   index_t to_stride = 0;
+  const Acc* after = nullptr;    // the state that is swept next, in rows like `from`
   const Acc* removal = nullptr;  // ρ_t of k's shape: S_{t-1}ᵀ ρ_t is what a write replaces (D_t k_t), or w_t (a_t)
   const Acc* b = nullptr;        // of k's shape
   const Acc* beta = nullptr;     // one per token, or, with a stride, rows of V
   index_t beta_stride = 0;
   const Acc* bonus = nullptr;  // q_t·(u ⊙ k_t), one per token
+  folds<Acc> folded;           // no weights: token by token; else tokens are whole folds
   lines_ahead* ahead = nullptr;
   index_t pace = 1;  // rows of the state from one line that is asked for to the next
 };
@@ -42,10 +43,8 @@ struct even_pace {
   lines_ahead* lines;
   index_t pace;
   index_t left = pace;
-  OGIVE_INLINE void operator()() noexcept {
-    if (--left > 0) return;
-    left = pace;
-    lines->ask();
+  OGIVE_INLINE void operator()(index_t rows = 1) noexcept {
+    for (left -= rows; left <= 0; left += pace) lines->ask();
   }
 };
 
@@ -168,6 +167,87 @@ OGIVE_INLINE void sweep_block(const sweep<Acc>& w, even_pace& ask, index_t t, in
   });
 }
 
+/// A block of folded tokens over the same columns.
+template <class Acc, class Arch, decay Decay, read Read, int Vectors, bool Tail>
+OGIVE_INLINE void sweep_folded(const sweep<Acc>& w, even_pace& ask, index_t t, index_t column, const Acc* from,
+                               index_t from_stride, const simd::lanes<Acc, Arch>& tail) noexcept {
+  using vector = simd::batch<Acc, Arch>;
+  constexpr index_t W = simd::width<Acc, Arch>;
+  constexpr int T = folded_tokens;
+  constexpr bool per_key = Decay == decay::per_key;
+  const state_columns<Acc, Arch, Vectors, Tail> columns{tail};
+  const Acc* q = (per_key ? w.folded.q : w.q) + t * w.q_stride;
+  const Acc* k = (per_key ? w.folded.k : w.k) + t * w.k_stride;
+  const Acc* whole = where_used<per_key>(w.folded.whole, t / T * w.k_stride);
+  const Acc* decays = where_used<!per_key>(w.decay, t);
+  const Acc* values = w.v + t * w.v_stride + column;
+  vector v[T * Vectors];
+  vector o[T * Vectors];
+  Acc to_end = Acc(1);
+  unroll<T>([&](auto later) __attribute__((always_inline)) {
+    constexpr int i = T - 1 - later;
+    unroll<Vectors>([&](auto j) __attribute__((always_inline)) {
+      v[i * Vectors + j] = simd::load<Arch>(values + i * w.v_stride + j * W);
+      if constexpr (!per_key) v[i * Vectors + j] = v[i * Vectors + j] * vector(to_end);
+      o[i * Vectors + j] = vector(Acc(0));
+    });
+    if constexpr (!per_key) to_end *= decays[i];
+  });
+  vector a(to_end);
+  const Acc* in = from + column;
+  Acc* out = w.to + column;
+  const auto pass = [&](index_t row, auto together) __attribute__((always_inline)) {
+    constexpr int R = together;
+    vector s[R * Vectors];
+    ask(R);
+    unroll<R>([&](auto r) __attribute__((always_inline)) { columns.load(in + r * from_stride, s + r * Vectors); });
+    unroll<T>([&](auto i) __attribute__((always_inline)) {
+      unroll<R>([&](auto r) __attribute__((always_inline)) {
+        const vector q_i(q[i * w.q_stride + row + r]);
+        unroll<Vectors>([&](auto j) __attribute__((always_inline)) {
+          o[i * Vectors + j] = simd::fma(q_i, s[r * Vectors + j], o[i * Vectors + j]);
+        });
+      });
+    });
+    vector written[R * Vectors];  // summed before the state is added, so that a long past does not round each of them
+    unroll<T>([&](auto i) __attribute__((always_inline)) {
+      unroll<R>([&](auto r) __attribute__((always_inline)) {
+        const vector k_i(k[i * w.k_stride + row + r]);
+        unroll<Vectors>([&](auto j) __attribute__((always_inline)) {
+          vector& sum = written[r * Vectors + j];
+          sum = i == 0 ? k_i * v[j] : simd::fma(k_i, v[i * Vectors + j], sum);
+        });
+      });
+    });
+    unroll<R>([&](auto r) __attribute__((always_inline)) {
+      if constexpr (per_key) a = vector(whole[row + r]);
+      unroll<Vectors>([&](auto j) __attribute__((always_inline)) {
+        s[r * Vectors + j] = simd::fma(a, s[r * Vectors + j], written[r * Vectors + j]);
+      });
+    });
+    unroll<R>([&](auto r) __attribute__((always_inline)) { columns.store(out + r * w.to_stride, s + r * Vectors); });
+    in += R * from_stride;
+    out += R * w.to_stride;
+  };
+  index_t row = 0;
+  for (; row + 2 <= w.key_dim; row += 2) pass(row, std::integral_constant<int, 2>{});
+  if (row < w.key_dim) pass(row, std::integral_constant<int, 1>{});
+  const Acc* weights = w.folded.weights + t / T * fold_weights;
+  Acc from_start = Acc(1);
+  unroll<T>([&](auto i) __attribute__((always_inline)) {
+    if constexpr (!per_key && Read == read::after) from_start *= decays[i];
+    unroll<Vectors>([&](auto j) __attribute__((always_inline)) {
+      vector& sum = o[i * Vectors + j];
+      if constexpr (!per_key) sum = sum * vector(from_start);
+      unroll<i + 1>([&](auto earlier) __attribute__((always_inline)) {
+        sum = simd::fma(vector(weights[i * T + earlier]), simd::load<Arch>(values + earlier * w.v_stride + j * W), sum);
+      });
+      simd::store(w.o + (t + i) * w.v_stride + column + j * W, sum);
+    });
+    if constexpr (!per_key && Read == read::before) from_start *= decays[i];
+  });
+}
+
 /// Additive writes, four tokens a pass.
 template <class Acc, class Arch, decay Decay, read Read, int Vectors, bool Tail>
 OGIVE_INLINE void sweep_columns(const sweep<Acc>& w, even_pace& ask, index_t column,
@@ -175,20 +255,30 @@ OGIVE_INLINE void sweep_columns(const sweep<Acc>& w, even_pace& ask, index_t col
   const Acc* from = w.from;
   index_t from_stride = w.from_stride;
   index_t t = 0;
-  for (; t + 4 <= w.tokens; t += 4) {
-    sweep_block<Acc, Arch, Decay, Read, Vectors, 4, Tail>(w, ask, t, column, from, from_stride, tail);
+  const auto advance = [&](auto together) __attribute__((always_inline)) {
+    t += together;
     from = w.to;
     from_stride = w.to_stride;
+  };
+  if constexpr (Decay != decay::none) {
+    while (w.folded.weights != nullptr && t < w.tokens) {
+      sweep_folded<Acc, Arch, Decay, Read, Vectors, Tail>(w, ask, t, column, from, from_stride, tail);
+      advance(std::integral_constant<int, folded_tokens>{});
+    }
   }
-  for (; t < w.tokens; ++t) {
+  while (t + 4 <= w.tokens) {
+    sweep_block<Acc, Arch, Decay, Read, Vectors, 4, Tail>(w, ask, t, column, from, from_stride, tail);
+    advance(std::integral_constant<int, 4>{});
+  }
+  while (t < w.tokens) {
     sweep_block<Acc, Arch, Decay, Read, Vectors, 1, Tail>(w, ask, t, column, from, from_stride, tail);
-    from = w.to;
-    from_stride = w.to_stride;
+    advance(std::integral_constant<int, 1>{});
   }
 }
 
 /// Writes with a removal, a token a pass: what the next token recalls is summed while this one writes, so that a state
-/// is read once for both.
+/// is read once for both; the last pass asks for the columns that are swept next. (Sums of their
+/// own for even and odd rows, and a narrower block for a lone token, did not help.)
 template <class Acc, class Arch, decay Decay, write Write, read Read, int Vectors, bool Tail>
 OGIVE_INLINE void sweep_removal(const sweep<Acc>& w, even_pace& ask, index_t column,
                                 const simd::lanes<Acc, Arch>& tail) noexcept {
@@ -206,6 +296,8 @@ OGIVE_INLINE void sweep_removal(const sweep<Acc>& w, even_pace& ask, index_t col
   }
   const Acc* from = w.from;
   index_t from_stride = w.from_stride;
+  const index_t next_column = column + Vectors * W;
+  const Acc* soon = next_column < w.value_dim ? w.from + next_column : w.after;
   const auto pass = [&](index_t t, auto last) __attribute__((always_inline)) {
     vector u[Vectors];
     vector o[Vectors];
@@ -226,6 +318,10 @@ OGIVE_INLINE void sweep_removal(const sweep<Acc>& w, even_pace& ask, index_t col
     for (index_t row = 0; row < w.key_dim; ++row) {
       vector s[Vectors];
       if (!last) ask();
+      if (last && soon != nullptr) {
+        unroll<Vectors>([&](auto j)
+                            __attribute__((always_inline)) { __builtin_prefetch(soon + row * w.from_stride + j * W); });
+      }
       columns.load(read, s);
       const vector k_at(k[row]);
       const vector q_at(q[row]);

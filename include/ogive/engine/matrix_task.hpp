@@ -48,9 +48,12 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     matrix_scratch<Acc>::carve(p, first);
     const auto carries = matrix_carries<Acc>::carve(p, first);
     switch (what) {
-      case scan_part::begin: return part.begin(shares, carries, i);
-      case scan_part::carry: return part.carry(shares, carries);
-      case scan_part::finish: return part.finish(shares, carries, i);
+      case scan_part::begin:
+        return part.begin(shares, carries, i);
+      case scan_part::carry:
+        return part.carry(shares, carries);
+      case scan_part::finish:
+        return part.finish(shares, carries, i);
     }
   }
 
@@ -217,15 +220,19 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     }
   }
 
-  /// What the next chunk will want of member m.
-  lines_ahead rows_of_next(tokens at, index_t m) const noexcept {
+  /// What is wanted after member m: of the next one, or of the next chunk's first. No further ahead, since a chunk's
+  /// rows of all members, as far apart as they are, fall on few sets of a cache.
+  lines_ahead rows_after(tokens at, index_t m) const noexcept {
     lines_ahead lines;
+    const bool last = m + 1 == count_;
+    if (!last) at.token -= at.count;
+    m = last ? 0 : m + 1;
     const auto add = [&](operand which, index_t head) noexcept {
       at.head = head;
       p_.hooks.ahead(p_.hooks.op, which, at, lines);
     };
     const index_t g = group(m);
-    add(operand::value, at.head);
+    add(operand::value, head(m));
     if (m == 0 || g != group(m - 1)) {
       add(operand::key, shared(p_.n.key_heads, g));
       for (index_t r = 0; r < plan_.queries; ++r) add(operand::query, query_head(r, g));
@@ -241,7 +248,7 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     for (index_t m = 0; m < count_; ++m) {
       if (m == 0 || group(m) != group(m - 1)) load_group(at, group(m));
       at.head = head(m);
-      c.ahead = rows_of_next(at, m);
+      c.ahead = rows_after(at, m);
       this->load_head(c, at);
       c.state = state(m);
       c.fresh = fresh_[m];
@@ -283,9 +290,8 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
   void interleave_group(tokens at, index_t g) noexcept {
     const index_t R = plan_.queries;
     at.head = shared(p_.n.key_heads, g);
-    interleave_keys(at, s_.k, [&](Acc* rows, index_t stride) noexcept {
-      p_.hooks.load_k(p_.hooks.op, at, rows, stride, s_.room);
-    });
+    interleave_keys(
+        at, s_.k, [&](Acc* rows, index_t stride) noexcept { p_.hooks.load_k(p_.hooks.op, at, rows, stride, s_.room); });
     if constexpr (Write == write::low_rank) {
       if (R > 1) zero_rows(s_.b, plan_.k_stride, at.count * R, plan_.k_stride);
       interleave_keys(at, s_.removal, [&](Acc* rows, index_t stride) noexcept {
@@ -298,10 +304,38 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     }
   }
 
+  /// Sweeps fold tokens where that spares decays; a step does not, so that it gives the same bits as the next one. A
+  /// last fold is filled up with rows that do nothing, as padding does.
+  static constexpr bool folds_tokens = Write == write::additive && Decay != decay::none;
+  static constexpr index_t folds_of(index_t rows) noexcept { return (rows + folded_tokens - 1) / folded_tokens; }
+  void fold(const sweep<Acc>& w) noexcept {
+    if (p_.in_place) return;
+    const index_t blocks = folds_of(w.tokens), more = blocks * folded_tokens - w.tokens;
+    zero_rows(s_.q + w.tokens * plan_.k_stride, plan_.k_stride, more, plan_.k_stride);
+    zero_rows(s_.k + w.tokens * plan_.k_stride, plan_.k_stride, more, plan_.k_stride);
+    fold_tokens<Acc, Arch, Decay, Read>(blocks, w.q, w.k, w.decay, plan_.k_stride, s_.folded);
+  }
+  void fold_head(sweep<Acc>& w) noexcept {
+    if (p_.in_place) return;
+    const index_t rows = folds_of(w.tokens) * folded_tokens;
+    zero_rows(s_.v + w.tokens * plan_.v_stride, plan_.v_stride, rows - w.tokens, plan_.v_stride);
+    if constexpr (Decay == decay::per_key) fold(w);
+    if constexpr (Decay == decay::scalar) decay_folded<Acc, Read>(rows / folded_tokens, w.decay, s_.folded);
+    for (index_t i = 0; Read == read::before && i < w.tokens; ++i) {
+      s_.folded.weights[i * folded_tokens + i % folded_tokens] = w.bonus[i];
+    }
+    w.folded = s_.folded;
+    w.tokens = rows;
+  }
+  /// Rows that fill up a fold do not decay.
+  const Acc* filled_up(Acc* a, index_t rows, index_t width) noexcept {
+    if (folds_tokens && !p_.in_place) std::fill(a + rows * width, a + folds_of(rows) * folded_tokens * width, Acc(1));
+    return a;
+  }
+
   void recurrent(tokens at) noexcept {
     const index_t R = plan_.queries;
     sweep<Acc> w;
-    w.tokens = at.count * R;
     w.key_dim = p_.n.key_dim;
     w.value_dim = p_.n.value_dim;
     w.q = s_.q;
@@ -314,10 +348,15 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     w.b = s_.b;
     w.bonus = s_.bonus;
     for (index_t m = 0; m < count_; ++m) {
-      if (m == 0 || group(m) != group(m - 1)) interleave_group(at, group(m));
+      w.tokens = at.count * R;
+      if (m == 0 || group(m) != group(m - 1)) {
+        interleave_group(at, group(m));
+        if constexpr (folds_tokens && Decay == decay::scalar) fold(w);
+      }
       at.head = head(m);
       load_values(at);
-      lines_ahead ahead = rows_of_next(at, m);
+      lines_ahead ahead;
+      if (!p_.in_place) ahead = rows_after(at, m);
       w.ahead = &ahead;
       w.pace = pace_of<Arch, Write>(w, ahead.lines());
       if constexpr (Decay == decay::scalar) w.decay = token_decays(at.count, R);
@@ -330,10 +369,12 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
           s_.bonus[i] = bonus(s_.q + i * plan_.k_stride, s_.k + (i / R * R + writer()) * plan_.k_stride);
         }
       }
+      w.after = nullptr;
       if (p_.in_place) {
         step(w, at, m);
       } else {
         if (p_.normalise) sweep_normaliser<Acc, Arch>(w, z(m), p_.bias, s_.denominators);
+        if constexpr (folds_tokens) fold_head(w);
         w.from = w.to = state(m);
         w.from_stride = w.to_stride = plan_.state_rows;
         sweep_k_first<Acc, Arch, Decay, Write, Read>(w);
@@ -366,18 +407,17 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     constexpr index_t W = simd::width<Acc, Arch>;
     Acc* a = s_.decays.a;
     for (index_t i = 0; i < count; i += W) simd::store(a + i, simd::exp(simd::load<Arch>(a + i)));
-    if (R == 1) return a;
+    if (R == 1) return filled_up(a, count, 1);
     for (index_t i = 0; i < count * R; ++i) s_.decays.to_end[i] = i % R == writer() ? a[i / R] : Acc(1);
-    return s_.decays.to_end;
+    return filled_up(s_.decays.to_end, count * R, 1);
   }
   const Acc* channel_decays_of(const tokens& at) noexcept {
     Acc* a = s_.channels.a;
-    interleave_keys(at, a, [&](Acc* rows, index_t stride) noexcept {
-      p_.hooks.load_gates(p_.hooks.op, at, rows, stride);
-    });
+    interleave_keys(at, a,
+                    [&](Acc* rows, index_t stride) noexcept { p_.hooks.load_gates(p_.hooks.op, at, rows, stride); });
     change_rows(a, plan_.k_stride, at.count * plan_.queries, p_.n.key_dim,
                 [](index_t, index_t, auto g) noexcept { return simd::exp(g); });
-    return a;
+    return filled_up(a, at.count * plan_.queries, plan_.k_stride);
   }
 
   /// β, and what a token recalls: (D_t S)ᵀ k_t = Sᵀ (D_t k_t).
@@ -441,6 +481,7 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     w.to_stride = v_first ? to.value_stride : to.key_stride;
     w.from = lies.data;
     w.from_stride = v_first ? lies.value_stride : lies.key_stride;
+    if (m + 1 < count_) w.after = p_.states.from(p_.states.state, sequence_, head(m + 1)).data;
     if (lies.data == nullptr) {
       zero_rows(w.to, w.to_stride, v_first ? V : K, v_first ? K : V);
       w.from = w.to;
@@ -462,7 +503,7 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
   index_t first_ = 0;
   index_t count_ = 0;
   typename panels::span_of_tokens span_{};
-  index_t end_ = 0;   // of the segment of time
+  index_t end_ = 0;  // of the segment of time
   carried carried_ = carried::state;
   index_t kept_ = 0;  // tokens of the sequence until the next state that is kept
   bool fresh_[matrix_plan::most_heads] = {};

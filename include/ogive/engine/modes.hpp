@@ -14,6 +14,7 @@
 #include <ogive/engine/verbs.hpp>
 
 #include <algorithm>
+#include <cmath>
 
 namespace ogive {
 inline namespace OGIVE_ABI {
@@ -54,7 +55,9 @@ void check_system(core::checker& ask, const Op& op) noexcept {
     ask.refuse("alpha", status_code::value) << "is outside [0, 1]";
   }
   for (index_t i = 0; ask && !steps && i < d; ++i) {
-    if (op.dt(i) <= 0) ask.refuse("dt", status_code::value) << "of channel " << i << " is not positive";
+    if (const auto dt = static_cast<double>(op.dt(i)); !(dt > 0 && std::isfinite(dt))) {
+      ask.refuse("dt", status_code::value) << "of channel " << i << " is not positive and finite";
+    }
     for (index_t j = 0; ask && j < n; ++j) {
       if (std::real(op.A(i, j)) > 0) {
         ask.refuse("A", status_code::value) << "of channel " << i << ", mode " << j
@@ -187,36 +190,39 @@ struct modes_engine : sweep_or_convolution<3> {
   }
   template <class Op>
   static std::size_t panel_bytes(const Op& op) noexcept {
-    return static_cast<std::size_t>(op.A.extent(0)) * row_bytes(op);
+    return static_cast<std::size_t>(op.A.extent(0) * row_numbers(op)) * sizeof(accum_t<typename Op::scalar>);
   }
   template <class Op>
   static std::size_t pack_bytes(const Op& op) noexcept {
-    return row_bytes(op);
+    arena counted;
+    counted.take<accum_t<typename Op::scalar>>(row_numbers(op));
+    return counted.used();
   }
   template <class Op>
   static void pack(const with_panels<Op>& op, arena memory) noexcept {
     using Acc = accum_t<typename Op::scalar>;
     const auto plan = modes_plan::of<Acc, is_complex<typename Op::number>>(modes_extents(op), 1);
-    Acc* numbers = memory.take<Acc>(static_cast<index_t>(row_bytes(op) / sizeof(Acc)));
-    for (index_t d = 0; d < op.A.extent(0); ++d) {
-      std::byte* row = op.panels + static_cast<std::size_t>(d) * row_bytes(op);
-      pack_modes(op, d, plan, numbers, reinterpret_cast<Acc*>(row));
-    }
+    const index_t row = row_numbers(op);
+    Acc *numbers = memory.take<Acc>(row), *to = reinterpret_cast<Acc*>(op.panels);
+    for (index_t d = 0; d < op.A.extent(0); ++d) pack_modes(op, d, plan, numbers, to + d * row);
   }
   /// Vector operations of the sweep for a token of a channel.
   template <class Acc, class Op>
   static double token_cost(const Op& op) noexcept {
     return modes_token_cost<Acc>(op);
   }
+  template <class Op>
+  static bool settles(const Op& op) noexcept {
+    return modes_settle(op);
+  }
 
  private:
   /// Of a channel's row of packed_modes.
   template <class Op>
-  static std::size_t row_bytes(const Op& op) noexcept {
+  static index_t row_numbers(const Op& op) noexcept {
     using Acc = accum_t<typename Op::scalar>;
     constexpr bool complex = is_complex<typename Op::number>;
-    const index_t units = units_of<complex, Acc>((complex ? 2 : 1) * op.A.extent(1));
-    return static_cast<std::size_t>(3 * units * unit<complex, Acc>) * sizeof(Acc);
+    return 3 * units_of<complex, Acc>((complex ? 2 : 1) * op.A.extent(1)) * unit<complex, Acc>;
   }
 
   template <class Acc, class Op, class State>
@@ -236,7 +242,7 @@ struct modes_engine : sweep_or_convolution<3> {
   static void convolve_modes(const Op& op, const State& st, const output<Op>& y, context& ctx) {
     if (y.present()) {
       const auto p = convolution_of_modes(op, y);
-      const kernel_of_modes kernel(op);
+      const kernel_of_modes kernel(op, p.taps);
       const convolution_cut cut = cut_of_modes<Acc>(op, p);
       make_convolution_tables<Acc>(cut, ctx);
       ctx.reserve(static_cast<std::size_t>(ctx.workers()) * convolution_bytes<Acc>(p, cut, kernel));

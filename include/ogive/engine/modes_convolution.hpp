@@ -6,6 +6,8 @@
 #include <ogive/engine/modes_kernel.hpp>
 #include <ogive/engine/modes_task.hpp>
 
+#include <limits>
+
 namespace ogive {
 inline namespace OGIVE_ABI {
 namespace detail {
@@ -36,8 +38,8 @@ struct kernel_of_modes {
   const Op& op;
   kernel_plan plan;
 
-  explicit kernel_of_modes(const Op& from) noexcept
-      : op(from), plan(kernel_plan::of(from.u.extent(1), from.A.extent(1), complex ? 2 : 1)) {}
+  kernel_of_modes(const Op& from, index_t taps) noexcept
+      : op(from), plan(kernel_plan::of(taps, from.A.extent(1), complex ? 2 : 1)) {}
 
   /// Of a kernel, or of what an initial state adds.
   std::size_t bytes() const noexcept {
@@ -99,10 +101,19 @@ struct free_response {
   }
 };
 
+/// With taps for the longest sequence and no more: modes that grow may overflow beyond.
 template <class Op>
 convolution_problem<typename Op::scalar> convolution_of_modes(const Op& op,
                                                               const view<typename Op::scalar, 3>& y) noexcept {
-  return {.u = op.u, .y = y, .taps = op.u.extent(1), .skip = op.D, .lengths = op.lengths, .offsets = op.offsets};
+  convolution_problem<typename Op::scalar> p{
+      .u = op.u, .y = y, .skip = op.D, .lengths = op.lengths, .offsets = op.offsets};
+  p.taps = p.longest();
+  return p;
+}
+/// The same for as many tokens or fewer, packed or not.
+template <class Op>
+convolution_problem<typename Op::scalar> convolution_of_row(const Op& op) noexcept {
+  return {.u = op.u, .taps = op.u.extent(1), .skip = op.D};
 }
 
 /// Vector operations of a token of a channel in the sweep.
@@ -129,13 +140,13 @@ convolution_cut cut_of_modes(const Op& op, const convolution_problem<typename Op
 /// Scratch of one worker for it, of these tokens or fewer.
 template <class Acc, class Op>
 std::size_t convolution_bytes_of_modes(const Op& op) noexcept {
-  const auto p = convolution_of_modes(op, {});
+  const auto p = convolution_of_row(op);
   const index_t past = convolution_cut_of<Acc>(p, form::convolution).past;
   std::size_t most = 0;
   for_transform_sizes<Acc>(op.u.extent(1), past, [&](index_t n) noexcept {
     convolution_cut cut = convolution_cut_of<Acc>(p, form::convolution, n);
     cut.keeps = true;
-    most = std::max(most, convolution_bytes<Acc>(p, cut, kernel_of_modes(op)));
+    most = std::max(most, convolution_bytes<Acc>(p, cut, kernel_of_modes(op, p.taps)));
   });
   return most;
 }
@@ -144,15 +155,30 @@ std::size_t convolution_bytes_of_modes(const Op& op) noexcept {
 template <class Acc, class Op>
 void make_convolution_tables_of_modes(const Op& op, context& ctx) {
   using transform = polynomial_transform<Acc>;
-  const auto cut = convolution_cut_of<Acc>(convolution_of_modes(op, {}), form::convolution);
+  const auto cut = convolution_cut_of<Acc>(convolution_of_row(op), form::convolution);
   const index_t most = transform::size_for(cut.past + std::max(op.u.extent(1), simd::width<Acc>));
   for (index_t n = transform::size_for(simd::width<Acc>); n <= most; n *= 2) {
     ctx.cache<polynomial_transforms<Acc>>().make(n);
   }
 }
 
+/// Whether no mode grows: where one does, outputs by transforms are good to the rounding of the largest of them only.
+/// Most rules keep a mode that fades, and no other is let in.
+template <class Op>
+bool modes_settle(const Op& op) noexcept {
+  using enum discretisation;
+  const bool kept = op.rule == generalised_bilinear ? op.alpha >= 0.5 : op.rule != none && op.rule != euler;
+  for (index_t d = 0; !kept && d < op.A.extent(0); ++d) {
+    for (index_t n = 0; n < op.A.extent(1); ++n) {
+      constexpr double rounded = 1 + 4 * static_cast<double>(std::numeric_limits<typename Op::accum>::epsilon());
+      if (!(std::abs(mode_of(op, d, n).A) <= rounded)) return false;
+    }
+  }
+  return true;
+}
+
 /// Whether a convolution costs less than the sweep, in vector operations; a function of shapes and of what is asked
-/// for. A final state and padding want the sweep in any case.
+/// for, and of modes that grow. A final state and padding want the sweep in any case.
 template <class Acc, class Op, class State>
 bool convolution_is_faster(const Op& op, const State& st) noexcept {
   if (st.final.present() || op.lengths.present() || op.offsets.present()) return false;
@@ -170,7 +196,7 @@ bool convolution_is_faster(const Op& op, const State& st) noexcept {
   const double kernels = std::ceil(rows / static_cast<double>(cut.share));
   const double convolution =
       rows * (2 * blocks * transforms + (st.initial.present() ? of_kernel : 0)) + kernels * (transforms + of_kernel);
-  return convolution < rows * tokens * modes_token_cost<Acc>(op) + 80 * numbers;
+  return convolution < rows * tokens * modes_token_cost<Acc>(op) + 80 * numbers && modes_settle(op);
 }
 
 }  // namespace detail

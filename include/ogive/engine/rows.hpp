@@ -148,6 +148,13 @@ class rows_ahead {
   }
 
   OGIVE_INLINE bool done() const noexcept { return rows_ <= 0; }
+  /// The next row and its lines, which others ask for.
+  void take(const char*& row, index_t& lines) noexcept {
+    row = row_;
+    lines = lines_;
+    at_ = row_ += step_;
+    --rows_;
+  }
   index_t lines() const noexcept { return rows_ * lines_; }
   OGIVE_INLINE void ask() noexcept {
     if (done()) return;
@@ -181,19 +188,27 @@ class lines_ahead {
     return sum;
   }
   OGIVE_INLINE void ask() noexcept {
-    if (at_ == count_) return;
-    if (lists_[at_].done()) {
-      ++at_;
-      return;
-    }
-    lists_[at_].ask();
+    if (left_ == 0 && !next_row()) return;
+    __builtin_prefetch(at_, 0, 2);
+    at_ += 64;
+    --left_;
   }
 
  private:
   static constexpr int most = 16;
+  /// Inlined: a call would take the registers of the loop that asks.
+  OGIVE_INLINE bool next_row() noexcept {
+    while (list_ < count_ && lists_[list_].done()) ++list_;
+    if (list_ == count_) return false;
+    lists_[list_].take(at_, left_);
+    return true;
+  }
+
+  const char* at_ = nullptr;
+  index_t left_ = 0;  // lines of the row
   rows_ahead lists_[most];
   int count_ = 0;
-  int at_ = 0;
+  int list_ = 0;
 };
 
 /// The rows of x that follow the ones that `at` names, as far as there are any.

@@ -86,19 +86,15 @@ struct shared_state_engine : sweep_or_convolution<2> {
     return std::max(shared_state_backward_bytes<typename Op::accum>(op), shared_state_backward_bytes<double>(op));
   }
 
-  /// Sums over tokens have one order: where they are wanted, one task goes through all sequences.
   template <class Op, class State, class StateGradient>
   static void backward(const Op& op, const State& st, const cotangent<output<Op>>& d_y, const StateGradient& d_st,
                        const gradient<Op>& d, const options& how, context& ctx) {
     using Acc = sweep_t<typename Op::scalar, real_of<typename State::storage_type>>;
-    const shared_state_wishes sums = op.wishes(d);
-    shared_state_plan plan = shared_state_plan::of(op);
-    if (sums.any()) plan = {plan.sequences, plan.sequences, 1};
     const std::size_t bytes = shared_state_backward_bytes<Acc>(op);
     ctx.reserve(static_cast<std::size_t>(ctx.workers()) * bytes);
-    run_tasks(ctx, plan.tasks, bytes, [&](index_t task, arena memory) noexcept {
-      run_shared_backward_task<Acc>(op, st, d_y, d_st, d, sums, how.accumulate, plan, task, memory);
-    });
+    const shared_backward_tasks<Acc, Op, State, StateGradient> all{
+        op, st, d_y, d_st, d, op.wishes(d), how.accumulate, shared_state_plan::of(op)};
+    all.run_all(bytes, ctx);
   }
 
   // Its part in `prepare`: the coefficients of one task serve all.
@@ -149,7 +145,8 @@ struct shared_state_engine : sweep_or_convolution<2> {
   template <class Acc, class Op, class State>
   static void convolve(const Op& op, const State& st, const output<Op>& y, context& ctx) {
     using task_type = shared_convolution_task<Acc, Op, State>;
-    const auto plan = shared_convolution_plan::of<Acc>(op.extents(), longest_sequence(op), input_sequences(op));
+    const convolution_problem<typename Op::scalar> p{.u = op.u, .lengths = op.lengths, .offsets = op.offsets};
+    const auto plan = shared_convolution_plan::of<Acc>(op.extents(), p.longest(), p.sequences());
     const std::size_t bytes = task_type::bytes(op, plan);
     ctx.cache<polynomial_transforms<Acc>>().make(plan.size);
     ctx.reserve(static_cast<std::size_t>(ctx.workers()) * bytes);

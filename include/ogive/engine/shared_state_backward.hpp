@@ -6,7 +6,8 @@
 //   d_u = Re(B̅ᴴ g) + Dᵀ d_y                            d_A̅ = Σ g_t h_{t-1}ᴴ, of a diagonal its diagonal
 //   d_B̅ = Σ g_t u_tᵀ,   d_C = f Σ d_y,t h_tᴴ,   d_D = Σ d_y,t u_tᵀ
 //
-// States are kept once a tile and made again inside. Of B̅ = w ⊙ B: d_B = w* ⊙ d_B̅ and d_w = Σ_m d_B̅ B*.
+// States are kept once a tile and made again inside. A task has some sequences and sums of its own; the sums are added
+// in the order of tasks, which the shape decides. Of B̅ = w ⊙ B: d_B = w* ⊙ d_B̅ and d_w = Σ_m d_B̅ B*.
 #pragma once
 
 #include <ogive/engine/shared_state_task.hpp>
@@ -28,7 +29,10 @@ struct shared_state_adjoints {
   Acc* e;       ///< [row]
   Acc* d_u;     ///< [tokens, input_row]
   Acc* states;  ///< [tiles, row]: the state before each
-  Acc *d_A, *d_w, *d_B, *d_C, *d_D;
+  Acc *d_A, *d_B, *d_C, *d_D;
+  Acc* sums;    ///< these four, of a task
+  Acc* totals;  ///< likewise, of all tasks so far
+  index_t size;
 
   static shared_state_adjoints carve(const shared_state_panels<Acc>& p, index_t length, bool diagonal,
                                      arena& room) noexcept {
@@ -42,12 +46,22 @@ struct shared_state_adjoints {
     a.e = room.take<Acc>(p.row);
     a.d_u = room.take<Acc>(p.tokens * p.input_row);
     a.states = room.take<Acc>((length + p.tokens - 1) / p.tokens * p.row);
-    a.d_A = room.take<Acc>(diagonal ? p.row : N * p.row);
-    a.d_w = room.take<Acc>(diagonal ? p.row : 0);
-    a.d_B = room.take<Acc>(M * p.row);
-    a.d_C = room.take<Acc>(P * p.row);
-    a.d_D = room.take<Acc>(diagonal ? p.output_row : P * p.input_row);
+    const index_t sizes[] = {diagonal ? p.row : N * p.row, M * p.row, P * p.row,
+                             diagonal ? p.output_row : P * p.input_row};
+    for (const index_t size : sizes) a.size += size;
+    a.sums = room.take<Acc>(a.size);
+    a.totals = room.take<Acc>(a.size);
+    Acc* at = a.sums;
+    Acc** const parts[] = {&a.d_A, &a.d_B, &a.d_C, &a.d_D};
+    for (int i = 0; i < 4 && at != nullptr; at += sizes[i++]) *parts[i] = at;
     return a;
+  }
+
+  /// The same, whose sums are the totals.
+  shared_state_adjoints of_all() const noexcept {
+    shared_state_adjoints all = *this;
+    for (Acc** part : {&all.d_A, &all.d_B, &all.d_C, &all.d_D}) *part = totals + (*part - sums);
+    return all;
   }
 };
 
@@ -323,20 +337,81 @@ void finish_shared_gradients(const shared_state_panels<Acc>& p, const shared_sta
   if (op.d_output(d).present()) drain_numbers(a.d_C, p.row, p.plane, op.d_output(d), accumulate);
 }
 
-template <class Acc, class Op, class State, class StateGradient>
-OGIVE_NOINLINE void run_shared_backward_task(const Op& op, const State& st,
-                                             const view<const typename Op::scalar, 3>& d_y, const StateGradient& d_st,
-                                             const typename Op::gradient& d, const shared_state_wishes& sums,
-                                             bool accumulate, const shared_state_plan& plan, index_t task,
-                                             arena memory) noexcept {
-  constexpr bool diagonal = is_complex<typename Op::number>;
-  const auto p = packed_panels<Acc>(op, op.extents(), memory);
-  const auto a = shared_state_adjoints<Acc>::carve(p, op.extents().length, diagonal, memory);
-  begin_shared_adjoints<diagonal>(p, a);
-  const index_t begin = task * plan.group, end = std::min(begin + plan.group, plan.sequences);
-  for (index_t s = begin; s < end; ++s) run_shared_sequence_back(p, a, op, st, d_y, d_st, d, sums, accumulate, s);
-  if (sums.any()) finish_shared_gradients(p, a, op, d, accumulate);
+/// totals ← totals + sums of another memory, or sums alone if it is the first: every `pieces`-th vector.
+template <class Acc>
+OGIVE_NOINLINE void add_shared_sums(const shared_state_adjoints<Acc>& all, const shared_state_adjoints<Acc>& own,
+                                    bool first, index_t piece, index_t pieces) noexcept {
+  constexpr index_t W = simd::width<Acc>;
+  for (index_t i = piece * W; i < all.size; i += pieces * W) {
+    const auto x = simd::load(own.sums + i);
+    simd::store(all.totals + i, first ? x : simd::load(all.totals + i) + x);
+  }
 }
+
+/// The tasks of a backward pass, each in a worker's memory.
+template <class Acc, class Op, class State, class StateGradient>
+struct shared_backward_tasks {
+  static constexpr bool diagonal = is_complex<typename Op::number>;
+  const Op& op;
+  const State& st;
+  const view<const typename Op::scalar, 3>& d_y;
+  const StateGradient& d_st;
+  const typename Op::gradient& d;
+  shared_state_wishes sums;
+  bool accumulate;
+  shared_state_plan plan;
+
+  OGIVE_NOINLINE void run(index_t task, arena memory) const noexcept {
+    const auto p = packed_panels<Acc>(op, op.extents(), memory);
+    const auto a = shared_state_adjoints<Acc>::carve(p, op.extents().length, diagonal, memory);
+    begin_shared_adjoints<diagonal>(p, a);
+    const index_t begin = task * plan.group, end = std::min(begin + plan.group, plan.sequences);
+    for (index_t s = begin; s < end; ++s) run_shared_sequence_back(p, a, op, st, d_y, d_st, d, sums, accumulate, s);
+  }
+  /// Adds the sums that a task left in `of` to those in `all`.
+  void add(index_t task, arena of, arena all, index_t piece, index_t pieces) const noexcept {
+    add_shared_sums(adjoints(all), adjoints(of), task == 0, piece, pieces);
+  }
+  OGIVE_NOINLINE void finish(arena memory) const noexcept {
+    const auto p = packed_panels<Acc>(op, op.extents(), memory);
+    auto a = shared_state_adjoints<Acc>::carve(p, op.extents().length, diagonal, memory);
+    if (plan.tasks == 0) std::fill_n(a.totals, a.size, Acc(0));
+    finish_shared_gradients(p, a.of_all(), op, d, accumulate);
+  }
+
+  /// As many tasks at a time as there are memories, then what they left, in order. A member of a team shares no memory
+  /// with the others: one runs all.
+  void run_all(std::size_t bytes, context& ctx) const noexcept {
+    const index_t workers = ctx.workers();
+    if (!sums.any()) {
+      run_tasks(ctx, plan.tasks, bytes, [&](index_t task, arena memory) noexcept { run(task, memory); });
+      return;
+    }
+    if (workers == 1) {
+      run_tasks(ctx, 1, bytes, [&](index_t, arena memory) noexcept {
+        for (index_t task = 0; task < plan.tasks; ++task) run(task, memory), add(task, memory, memory, 0, 1);
+        finish(memory);
+      });
+      return;
+    }
+    for (index_t first = 0; first < plan.tasks; first += workers) {
+      const index_t count = std::min(workers, plan.tasks - first);
+      run_tasks(ctx, count, bytes, [&](index_t i, arena) noexcept { run(first + i, ctx.scratch(i, bytes)); });
+      run_tasks(ctx, workers, bytes, [&](index_t piece, arena) noexcept {
+        for (index_t i = 0; i < count; ++i) {
+          add(first + i, ctx.scratch(i, bytes), ctx.scratch(0, bytes), piece, workers);
+        }
+      });
+    }
+    run_tasks(ctx, 1, bytes, [&](index_t, arena) noexcept { finish(ctx.scratch(0, bytes)); });
+  }
+
+ private:
+  shared_state_adjoints<Acc> adjoints(arena memory) const noexcept {
+    const auto p = carve_panels<Acc>(op, op.extents(), memory);
+    return shared_state_adjoints<Acc>::carve(p, op.extents().length, diagonal, memory);
+  }
+};
 
 }  // namespace detail
 }  // namespace OGIVE_ABI

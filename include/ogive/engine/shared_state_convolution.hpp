@@ -13,6 +13,9 @@
 #include <ogive/engine/shared_state_task.hpp>
 #include <ogive/linalg/transpose.hpp>
 
+#include <cmath>
+#include <limits>
+
 namespace ogive {
 inline namespace OGIVE_ABI {
 namespace detail {
@@ -399,8 +402,41 @@ std::size_t shared_convolution_bytes(const Op& op) noexcept {
   return most;
 }
 
+/// Whether no state grows: where one does, outputs by transforms are good to the rounding of the largest of them only.
+/// Of a dense system as far as A̅ says at a glance: its rows or its columns sum to at most 1, or it is a triangle whose
+/// diagonal is below 1.
+template <class Op>
+bool shared_state_settles(const Op& op) noexcept {
+  constexpr double rounded = 1 + 4 * static_cast<double>(std::numeric_limits<typename Op::accum>::epsilon());
+  const index_t N = op.input().extent(0);
+  if constexpr (is_complex<typename Op::number>) {
+    for (index_t n = 0; n < N; ++n) {
+      if (!(std::abs(op.template mode<double>(n).a) <= rounded)) return false;
+    }
+    return true;
+  } else {
+    const auto A = op.transition();
+    bool rows = true, columns = true, lower = true, upper = true;
+    for (index_t i = 0; i < N; ++i) {
+      double row = 0, column = 0;
+      for (index_t j = 0; j < N; ++j) {
+        row += std::fabs(static_cast<double>(A(i, j)));
+        column += std::fabs(static_cast<double>(A(j, i)));
+        lower = lower && (j <= i || A(i, j) == 0);
+        upper = upper && (j >= i || A(i, j) == 0);
+      }
+      const bool below = std::fabs(static_cast<double>(A(i, i))) < 1;
+      rows = rows && row <= rounded;
+      columns = columns && column <= rounded;
+      lower = lower && below;
+      upper = upper && below;
+    }
+    return rows || columns || lower || upper;
+  }
+}
+
 /// Whether a convolution costs less than the sweep: vector operations, about, from shapes and from what is asked for. A
-/// final state and padding want the sweep in any case.
+/// final state and padding want the sweep in any case, and states that grow.
 template <class Acc, class Op, class State>
 bool shared_convolution_pays(const Op& op, const State& st) noexcept {
   if (st.final.present() || op.lengths.present() || op.offsets.present()) return false;
@@ -408,7 +444,7 @@ bool shared_convolution_pays(const Op& op, const State& st) noexcept {
   if (n.length < 64 || n.inputs == 0 || n.states == 0 || n.outputs == 0) return false;
   const auto plan = shared_convolution_plan::of<Acc>(n, n.length, n.batch);
   const shared_costs<Acc, is_complex<typename Op::number>> cost(n, plan);
-  return cost.kernels() + cost.products(st.initial.present()) < cost.sweep(true);
+  return cost.kernels() + cost.products(st.initial.present()) < cost.sweep(true) && shared_state_settles(op);
 }
 
 /// The kernels of an operator as a `prepared` one keeps them (ogive/engine/kept_convolution.hpp): P M transforms, where
@@ -435,7 +471,8 @@ class kept_shared_kernels {
   std::size_t bytes(const with_panels<Op>& op) const noexcept { return task::bytes(op, plan_); }
   void make_tables(context& ctx) const { ctx.cache<polynomial_transforms<Acc>>().make(plan_.size); }
 
-  void compute(const with_panels<Op>& op, Acc* values, context& ctx) const noexcept {
+  void compute(const with_panels<Op>& op, Acc* values, context& ctx) noexcept {
+    settles_ = shared_state_settles(op);
     run_tasks(ctx, plan_.blocks, bytes(op), [&](index_t block, arena memory) noexcept {
       task::values_of(op, plan_, transform(ctx), block, values, memory);
     });
@@ -444,7 +481,7 @@ class kept_shared_kernels {
     shared_state_extents n = op.extents();
     n.length = tokens;
     const shared_costs<Acc, is_complex<typename Op::number>> cost(n, plan_);
-    return cost.products(false) < cost.sweep(false);
+    return settles_ && cost.products(false) < cost.sweep(false);
   }
   void run(const with_panels<Op>& op, const view<T, 3>& y, const Acc* values, context& ctx) const noexcept {
     const typename Op::default_state rest{};
@@ -460,6 +497,7 @@ class kept_shared_kernels {
 
   shared_convolution_plan plan_{};
   index_t taps_ = 0, numbers_ = 0;
+  bool settles_ = true;
 };
 
 }  // namespace detail

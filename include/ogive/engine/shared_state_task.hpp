@@ -382,17 +382,21 @@ void run_shared_sequence(const shared_state_panels<Acc>& p, const Op& op, const 
 }
 
 template <class Acc, class Op>
-shared_state_panels<Acc> packed_panels(const Op& op, const shared_state_extents& n, arena& memory) noexcept {
+shared_state_panels<Acc> carve_panels(const Op& op, const shared_state_extents& n, arena& memory) noexcept {
   using panels = shared_state_panels<Acc>;
   constexpr bool diagonal = is_complex<typename Op::number>;
   if constexpr (has_panels<Op>) {
     arena kept(op.panels, panels::coefficient_bytes(n, diagonal));
     return panels::carve(n, diagonal, op.D.present(), kept, memory);
   } else {
-    const auto p = panels::carve(n, diagonal, op.D.present(), memory);
-    pack_shared_state(op, p);
-    return p;
+    return panels::carve(n, diagonal, op.D.present(), memory);
   }
+}
+template <class Acc, class Op>
+shared_state_panels<Acc> packed_panels(const Op& op, const shared_state_extents& n, arena& memory) noexcept {
+  const auto p = carve_panels<Acc>(op, n, memory);
+  if constexpr (!has_panels<Op>) pack_shared_state(op, p);
+  return p;
 }
 
 template <class Acc, class Op, class State>

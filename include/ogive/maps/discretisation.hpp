@@ -114,6 +114,14 @@ struct parts<std::complex<X>> {
   using wide = std::complex<double>;
 };
 
+/// What is written has memory of its own.
+template <class Step, class In, class InB, class Out, class OutB>
+void check_written_steps(core::checker& is, const Step& dt, const In& A, const InB& B, const Out& A_bar, const OutB& B_bar) {
+  is.output("A_bar", A_bar).output("B_bar", B_bar).apart("A_bar", A_bar, "B_bar", B_bar);
+  is.apart("A_bar", A_bar, "dt", dt).apart("A_bar", A_bar, "A", A).apart("A_bar", A_bar, "B", B);
+  is.apart("B_bar", B_bar, "dt", dt).apart("B_bar", B_bar, "A", A).apart("B_bar", B_bar, "B", B);
+}
+
 inline void check_weight(discretisation rule, double alpha) {
   if (rule == discretisation::generalised_bilinear && !(alpha >= 0 && alpha <= 1)) {
     raise(status(status_code::value) << "ogive::discretise: alpha = " << std::to_string(alpha) << " is not in [0, 1]");
@@ -186,7 +194,7 @@ void discretise(discretisation rule, const view<const typename maps::detail::par
   is.given("dt", dt).given("A", A).given("B", B).given("A_bar", A_bar).given("B_bar", B_bar);
   is.extents("B", B, {N}, "[N]");
   is.extents("A_bar", A_bar, {L, N}, "[L, N]").extents("B_bar", B_bar, {L, N}, "[L, N]");
-  is.output("A_bar", A_bar).output("B_bar", B_bar).apart("A_bar", A_bar, "B_bar", B_bar);
+  maps::detail::check_written_steps(is, dt, A, B, A_bar, B_bar);
   require(is.result());
   maps::detail::check_weight(rule, alpha);
   for (index_t l = 0; l < L; ++l) {

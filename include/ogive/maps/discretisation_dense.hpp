@@ -58,7 +58,7 @@ inline void discretise_dense(discretisation rule, const view<const double, 1>& d
   is.given("dt", dt).given("A", A).given("B", B).given("A_bar", A_bar).given("B_bar", B_bar);
   is.extents("A", A, {N, N}, "[N, N]").extents("B", B, {N, M}, "[N, M]");
   is.extents("A_bar", A_bar, {L, N, N}, "[L, N, N]").extents("B_bar", B_bar, {L, N, M}, "[L, N, M]");
-  is.output("A_bar", A_bar).output("B_bar", B_bar).apart("A_bar", A_bar, "B_bar", B_bar);
+  maps::detail::check_written_steps(is, dt, A, B, A_bar, B_bar);
   require(is.result());
   maps::detail::check_weight(rule, alpha);
   if (N == 0) return;

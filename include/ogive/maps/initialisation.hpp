@@ -43,6 +43,16 @@ void check_written(const char* name, const char* field, const view<T, Rank>& x) 
   require(ask.given(field, x).output(field, x).result());
 }
 
+/// y_i from x_i: in place, or in memory of its own.
+template <class T, class U>
+void check_elementwise(core::checker& ask, const char* written, const view<T, 1>& y, const char* read,
+                       const view<const U, 1>& x) {
+  const bool in_place = static_cast<const void*>(y.data()) == static_cast<const void*>(x.data()) &&
+                        sizeof(T) == sizeof(U) && y.strides() == x.strides();
+  ask.output(written, y);
+  if (!in_place) ask.apart(written, y, read, x);
+}
+
 /// A [D, N/2]: the same modes f(n) for every channel.
 template <std::floating_point X, class F>
 void fill_modes(const view<std::complex<X>, 2>& A, const F& f) {
@@ -93,7 +103,8 @@ void mamba_A_log(const view<X, 2>& A_log) {
 template <std::floating_point X>
 void mamba2_A_log(const view<const double, 1>& u, const view<X, 1>& A_log, double low = 1, double high = 16) {
   core::checker ask("ogive::mamba2_A_log");
-  ask.given("u", u).given("A_log", A_log).extents("A_log", A_log, u.extents(), "[H] as u").output("A_log", A_log);
+  ask.given("u", u).given("A_log", A_log).extents("A_log", A_log, u.extents(), "[H] as u");
+  maps::detail::check_elementwise(ask, "A_log", A_log, "u", u);
   if (ask && !(low > 0 && low <= high)) {
     ask.refuse("low", status_code::value)
         << "= " << std::to_string(low) << " must be positive and at most high = " << std::to_string(high);
@@ -109,7 +120,8 @@ inline double inverse_softplus(double y) noexcept { return y + std::log(-std::ex
 template <std::floating_point X>
 void log_uniform_steps(const view<const double, 1>& u, const view<X, 1>& dt, const step_range& range = {}) {
   core::checker ask("ogive::log_uniform_steps");
-  ask.given("u", u).given("dt", dt).extents("dt", dt, u.extents(), "[D] as u").output("dt", dt);
+  ask.given("u", u).given("dt", dt).extents("dt", dt, u.extents(), "[D] as u");
+  maps::detail::check_elementwise(ask, "dt", dt, "u", u);
   if (ask && !(range.min > 0)) {
     ask.refuse("range.min", status_code::value) << "= " << std::to_string(range.min) << " must be positive";
   }
@@ -129,7 +141,8 @@ template <std::floating_point X>
 void softplus_bias(const view<const X, 1>& dt, const view<X, 1>& dt_bias) {
   core::checker ask("ogive::softplus_bias");
   ask.given("dt", dt).given("dt_bias", dt_bias);
-  ask.extents("dt_bias", dt_bias, dt.extents(), "[D] as dt").output("dt_bias", dt_bias);
+  ask.extents("dt_bias", dt_bias, dt.extents(), "[D] as dt");
+  maps::detail::check_elementwise(ask, "dt_bias", dt_bias, "dt", dt);
   for (index_t d = 0; ask && d < dt.extent(0); ++d) {
     if (!(dt[d] > 0)) {
       ask.refuse("dt", status_code::value) << "entry " << d << " is " << std::to_string(dt[d]) << ", must be positive";

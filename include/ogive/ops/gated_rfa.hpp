@@ -70,10 +70,10 @@ struct gated_features : feature_attention<T, Map> {
     ungated::for_gradients(d.features, f);
     f("g", g, d.g);
   }
-  static constexpr bool sums_over_time(const gradient&) noexcept { return false; }
+  template <class F>
+  static constexpr void for_sums(const gradient&, const F&) noexcept {}
   static bool wants_decays(const gradient& d) noexcept { return d.g.present(); }
   bool wants_outputs(const gradient& d) const noexcept { return ungated::wants_outputs(d.features); }
-  static constexpr void clear(index_t, const gradient&) noexcept {}
   template <class Acc>
   index_t adjoint_room(index_t chunk) const noexcept {
     const matrix_extents n = this->extents();

@@ -8,7 +8,7 @@
 #pragma once
 
 #include <ogive/engine/diagonal.hpp>
-#include <ogive/simd/math.hpp>
+#include <ogive/engine/diagonal_direct.hpp>
 
 namespace ogive {
 inline namespace OGIVE_ABI {
@@ -58,58 +58,21 @@ struct hgrn {
     ask.extents("d.x", d.x, x.extents(), "[B, L, D] as x").extents("d.g", d.g, x.extents(), "[B, L, D] as x");
     ask.output("d.x", d.x).output("d.g", d.g);
   }
-  bool gradient_reads_output(const gradient&) const noexcept { return false; }
 
-  template <class Acc>
-  void load(const diagonal_tile&, const diagonal_panels<Acc>&) const noexcept {}
-  diagonal_ahead ahead(const diagonal_tile&, const view<T, 3>&) const noexcept { return {}; }
-
-  /// a = exp(g), b = x, c = 1.
-  template <class Acc>
-  void expand(const diagonal_tile& at, const diagonal_panels<Acc>& to) const noexcept {
-    using vector = simd::batch<Acc>;
-    const vector one(Acc(1));
-    detail::load_tile(detail::tile_of(g, at, at.live), to.a, to.row, [](index_t) noexcept {
-      return [](const vector& decay, index_t) noexcept { return simd::exp(decay); };
-    });
-    detail::load_tile(detail::tile_of(x, at, at.live), to.b, to.row);
-    for (index_t t = at.live; t < at.count; ++t) simd::store(to.a + t * to.row, one);
-    detail::zero_tile(to.b, to.row, at.live, at.count, at.channels);
-    for (index_t t = 0; at.first && t < at.count; ++t) simd::store(to.c + t * to.row, one);
-  }
-
-  template <class Acc>
-  void store(const diagonal_tile& at, const diagonal_panels<Acc>& from, const view<T, 3>& o) const noexcept {
-    detail::store_tile(from.y, from.row, detail::tile_of(o, at, at.count));
-  }
-
-  template <class Acc>
-  void cotangent(const diagonal_tile& at, const diagonal_panels<Acc>& from, const diagonal_adjoints<Acc>& to,
-                 const view<const T, 3>& d_o) const noexcept {
-    if (!d_o.present()) return detail::zero_tile(to.d_y, from.row, 0, at.count, at.channels);
-    detail::load_tile(detail::tile_of(d_o, at, at.count), to.d_y, from.row);
-  }
-
-  /// ḡ = ā ⊙ a, x̄ = b̄.
-  template <class Acc>
-  void contract(const diagonal_tile& at, const diagonal_panels<Acc>& from,
-                const diagonal_adjoints<Acc>& to) const noexcept {
-    for (index_t t = 0; t < at.live; ++t) {
-      const index_t row = t * from.row;
-      simd::store(to.d_delta + row, simd::load(to.d_a + row) * simd::load(from.a + row));
-      simd::store(to.d_x + row, simd::load(to.d_b + row));
-    }
-  }
-
-  template <class Acc>
-  void store_gradients(const diagonal_tile& at, const diagonal_panels<Acc>& from, const diagonal_adjoints<Acc>& to,
-                       const view<const T, 3>&, const gradient& d, bool accumulate) const noexcept {
-    if (d.x.present()) detail::drain_tile(to.d_x, from.row, detail::tile_of(d.x, at, at.count), accumulate);
-    if (d.g.present()) detail::drain_tile(to.d_delta, from.row, detail::tile_of(d.g, at, at.count), accumulate);
+  template <class... X>
+  bool swept_in_place(const X&... o) const noexcept {
+    return detail::in_rows(x, g, o...);
   }
   template <class Acc>
-  void finish_gradients(const diagonal_tile&, const diagonal_panels<Acc>&, const diagonal_adjoints<Acc>&,
-                        const gradient&, bool) const noexcept {}
+  void sweep(const diagonal_tile& at, const diagonal_panels<Acc>& panels, const direct_state<Acc>& s,
+             const view<T, 3>& o) const noexcept {
+    detail::sweep_direct(g, x, o, at, panels, s);
+  }
+  template <class Acc>
+  void adjoint(const diagonal_tile& at, const diagonal_panels<Acc>& panels, const diagonal_adjoints<Acc>& adjoints,
+               const direct_adjoint<Acc>& w, const view<const T, 3>& d_o, const gradient& d) const noexcept {
+    detail::adjoint_direct(g, x, d_o, d.x, d.g, at, panels, adjoints, w);
+  }
 };
 
 }  // namespace OGIVE_ABI

@@ -13,12 +13,14 @@
 #include <ogive/engine/shared_state.hpp>
 #include <ogive/maps/discretisation.hpp>
 
+#include <cmath>
+
 namespace ogive {
 inline namespace OGIVE_ABI {
 
 /// u [B, L, M], A [N], B [N, M], C [P, N], dt [N] (one for all is a view of stride 0), D [M], for which P = M;
-/// y [B, L, P]. State [slots, N], complex. Refused are Re A > 0 and dt ≤ 0, but with `rule = none`, which takes A for a
-/// and 1 for w.
+/// y [B, L, P]. State [slots, N], complex. Refused are Re A > 0 and a dt that is not positive and finite, but with
+/// `rule = none`, which takes A for a and 1 for w.
 template <storage T>
 struct s5 {
   using scalar = T;
@@ -114,7 +116,9 @@ struct s5 {
                                             << ", which grows without end; negate it, or discretise it and say rule = "
                                                "none";
       }
-      if (ask && dt[n] <= 0) ask.refuse("dt", status_code::value) << "must be positive, and is not in mode " << n;
+      if (ask && !(dt[n] > 0 && std::isfinite(dt[n]))) {
+        ask.refuse("dt", status_code::value) << "must be positive and finite, and is not in mode " << n;
+      }
     }
   }
 };

@@ -141,16 +141,13 @@ struct ssd {
     f("x", x, d.x), f("dt", dt, d.dt), f("A", A, d.A), f("B", B, d.B), f("C", C, d.C), f("D", D, d.D), f("z", z, d.z);
     f("dt_bias", dt_bias, d.dt_bias);
   }
-  bool sums_over_time(const gradient& d) const noexcept {
-    return d.A.present() || d.D.present() || d.dt_bias.present();
+  /// Calls f(gradient, field, its axis of heads) for all gradients that are sums over tokens.
+  template <class F>
+  static void for_sums(const gradient&, const F& f) noexcept {
+    f(&gradient::A, &ssd::A, 0), f(&gradient::D, &ssd::D, 0), f(&gradient::dt_bias, &ssd::dt_bias, 0);
   }
   bool wants_outputs(const gradient& d) const noexcept { return d.z.present(); }
   bool wants_decays(const gradient& d) const noexcept { return d.A.present() || d.dt.present() || d.dt_bias.present(); }
-  void clear(index_t head, const gradient& d) const noexcept {
-    if (d.A.present()) d.A[head] = 0;
-    if (d.dt_bias.present()) d.dt_bias[head] = 0;
-    for (index_t j = 0; d.D.present() && j < d.D.extent(1); ++j) d.D(head, j) = 0;
-  }
 
   template <class Acc>
   void adjoint_q(const tokens& at, Acc* panel, index_t stride, Acc* room, const gradient& d,
@@ -201,10 +198,11 @@ struct ssd {
     tokens all = at;
     all.live = at.count;
     detail::load_rows(detail::rows_of(x, at, at.count), rows, stride);
-    detail::change_rows(rows + at.live * stride, stride, at.count - at.live, P, [&](index_t i, index_t j, auto padding) {
-      const vector asked = simd::load(d_o + (at.live + i) * stride + j), none(Acc(0));
-      return simd::select(asked == none, none, padding);
-    });
+    detail::change_rows(rows + at.live * stride, stride, at.count - at.live, P,
+                        [&](index_t i, index_t j, auto padding) {
+                          const vector asked = simd::load(d_o + (at.live + i) * stride + j), none(Acc(0));
+                          return simd::select(asked == none, none, padding);
+                        });
     load_steps(at, step, slope);
     if (d.D.present() && D.extent(1) > 1) {
       for (index_t j = 0; j < P; j += W) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ogive/core/context.hpp>
+#include <ogive/engine/matrix_policy.hpp>
 #include <ogive/reference/layout.hpp>
 #include <ogive/testing/samplers.hpp>
 
@@ -118,6 +119,18 @@ std::vector<way> ways() {
     }
     if constexpr (has_convolution<Op>) all.push_back({way::kind::convolution});
     return all;
+  }
+}
+
+/// A sweep over the sequence that takes four tokens together.
+template <class Op>
+constexpr bool folds(const way& how) {
+  if constexpr (requires(const Op& op) { op.operands(); }) {
+    return folds<decltype(std::declval<const Op&>().operands())>(how);
+  } else if constexpr (requires { Op::writes; }) {
+    return how.kind == way::kind::recurrent && Op::writes == write::additive && Op::decays != decay::none;
+  } else {
+    return false;
   }
 }
 
