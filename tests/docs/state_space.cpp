@@ -33,6 +33,8 @@ TEST_CASE("the numbers of the page on state-space systems are what its code give
   CHECK_THAT(convolved, WithinDecimals(7.80468, 5));
   CHECK_THAT(y[3], WithinRoundings<double>(convolved, 2 * 4));
 
+  for (int t = 0; t < 4; ++t) CHECK_THAT(fast[t], WithinRoundings<double>(y[t], 64));
+
   const double rotating[] = {0.1919, 0.1648, 0.1245, 0.0761};
   for (int l = 0; l < 4; ++l) {
     CHECK_THAT(K_dense[l], WithinDecimals(rotating[l], 4));

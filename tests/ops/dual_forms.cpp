@@ -108,6 +108,18 @@ double bound(const dissipative& s, const steps& u, const vector& h0, double dt, 
   return testing::tolerance<T>(roundings + s.A.rows(), std::sqrt(N), s.C.norm() * largest_h + s.D.norm() * largest_u);
 }
 
+/// Transforms round once a level, relative to the norms of what they go through: three of them, of twice the length.
+template <class T>
+double spectral_bound(const view<const T, 3>& K, const view<const T, 3>& u) {
+  const auto norm = [](const auto& x) {
+    double squares = 0;
+    testing::for_each(x, [&](const T& number, index_t) { squares += std::pow(static_cast<double>(number), 2); });
+    return std::sqrt(squares);
+  };
+  const auto levels = static_cast<index_t>(std::log2(2 * static_cast<double>(u.extent(1)))) + 1;
+  return testing::tolerance<T>(3 * 4 * levels + K.extent(1), norm(K) * norm(u));
+}
+
 struct size {
   index_t N, M, P, length;
   double dt;
@@ -134,12 +146,19 @@ TEMPLATE_TEST_CASE("recurrence, convolution and continuous solution of dense sys
   const auto C = stored<T>(s.C), D = stored<T>(s.D), start = stored<T>(h0.transpose());
   const auto u = stored<T>(input, one.length);
   const lti<T> op{.u = u, .A_bar = A_bar, .B_bar = B_bar, .C = C, .D = D};
-  tensor<T, 3> y({1, one.length, one.P}), from_start({1, one.length, one.P}), K({one.P, one.M, one.length});
+  const shape<3> outputs{1, one.length, one.P};
+  tensor<T, 3> y(outputs), from_start(outputs), fast(outputs), fast_from_start(outputs);
+  tensor<T, 3> K({one.P, one.M, one.length});
+  tensor<T, 2> end({1, one.N}), fast_end({1, one.N});
   recurrent(op, {}, y);
-  recurrent(op, vector_state<T>{.initial = start}, from_start);
+  recurrent(op, vector_state<T>{.initial = start, .final = end}, from_start);
+  convolution(op, {}, fast);
+  convolution(op, vector_state<T>{.initial = start, .final = fast_end}, fast_from_start);
   kernel(op, K);
+  CHECK(testing::compare(fast_end.all(), end.all(), 0));
 
   const double within = bound<T>(s, input, h0, one.dt, one.length);
+  const double fast_within = within + spectral_bound<T>(K, u);
   for (const index_t t : places(one.length)) {
     const vector skip = s.D * input.value.col(input.piece(t));
     const vector exact = s.C * solution(s, input, zero, one.dt, t) + skip;
@@ -148,6 +167,8 @@ TEMPLATE_TEST_CASE("recurrence, convolution and continuous solution of dense sys
       INFO("N " << one.N << ", token " << t << ", output " << p);
       CHECK(std::fabs(static_cast<double>(y(0, t, p)) - exact(p)) <= within);
       CHECK(std::fabs(static_cast<double>(from_start(0, t, p)) - continued(p)) <= within);
+      CHECK(std::fabs(static_cast<double>(fast(0, t, p)) - exact(p)) <= fast_within);
+      CHECK(std::fabs(static_cast<double>(fast_from_start(0, t, p)) - continued(p)) <= fast_within);
       const double sum = convolved<T>(K, u, t, p) + skip(p);
       CHECK(std::fabs(sum - exact(p)) <= within);
     }
@@ -172,14 +193,16 @@ TEMPLATE_TEST_CASE("recurrence, convolution and continuous solution of complex m
   const T dt = static_cast<T>(one.dt);
   const auto u = stored<T>(input, one.length);
   const s5<T> op{.u = u, .A = A, .B = B, .C = C, .dt = {&dt, {one.N}, {0}}};
-  tensor<T, 3> y({1, one.length, one.P}), K({one.P, one.M, one.length});
+  tensor<T, 3> y({1, one.length, one.P}), fast(y), K({one.P, one.M, one.length});
   recurrent(op, {}, y);
+  convolution(op, {}, fast);
   kernel(op, K);
 
   // Of each mode: 8 roundings a step, which fade; 2 |C| |B| |u|/c is the most that an output has of it.
   const double lasting = std::fmin(static_cast<double>(one.length), 1 / -std::expm1(-c * one.dt));
   const double within = testing::tolerance<T>(static_cast<index_t>(8 * lasting) + 4 * (one.N + one.M) + 32,
                                               static_cast<double>(one.N * one.M), 2 * 2 / c);
+  const double fast_within = within + spectral_bound<T>(K, u);
   for (const index_t t : places(one.length)) {
     for (index_t p = 0; p < one.P; ++p) {
       complex sum = 0;
@@ -198,6 +221,7 @@ TEMPLATE_TEST_CASE("recurrence, convolution and continuous solution of complex m
       }
       INFO("N " << one.N << ", token " << t << ", output " << p);
       CHECK(std::fabs(static_cast<double>(y(0, t, p)) - 2 * sum.real()) <= within);
+      CHECK(std::fabs(static_cast<double>(fast(0, t, p)) - 2 * sum.real()) <= fast_within);
       CHECK(std::fabs(convolved<T>(K, u, t, p) - 2 * sum.real()) <= within);
     }
   }

@@ -37,7 +37,7 @@ class prepared_trial {
     static constexpr auto pool = [](int n, const worker_body& body) {
       for (int w = n; w-- > 0;) body(w);
     };
-    filter_ = prepare(x_.op, {.sequences = batch(), .length = length()}, context::fork_join(pool, 3));
+    filter_ = prepare(x_.op, room_for_all(), context::fork_join(pool, 3));
     stream_equals(x_.op);
   }
 
@@ -49,7 +49,6 @@ class prepared_trial {
     filter_.forward(x_.op.u, y_, {.form = form::recurrent});
     CHECK(testing::difference(y_, expected_).empty());
     for (const form way : {form::automatic, form::convolution}) {
-      if (way == form::convolution && !detail::has_kernel<Op>) continue;
       filter_.forward(x_.op.u, y_, {.form = way});
       CHECK(testing::excess(y_, defined.o, defined.o_size, defined.relative + testing::unit_roundoff<T>()) ==
             std::string());
@@ -69,9 +68,9 @@ class prepared_trial {
         filter_.reset();
         rate < 1 ? filter_.set_steps(other.dt) : filter_.set_rate(rate);
         stream_equals(other);
-        const options how{.form = detail::has_kernel<Op> ? form::convolution : form::recurrent};
+        const options how{.form = form::convolution};
         filter_.forward(other.u, y_, how);
-        prepare(other, {.sequences = batch(), .length = length()}).forward(other.u, expected_, how);
+        prepare(other, room_for_all()).forward(other.u, expected_, how);
         CHECK(testing::difference(y_, expected_).empty());
       }
       if (!steps()) return;
@@ -99,6 +98,39 @@ class prepared_trial {
     moved.step(x_.op.u.slice(1, half, rest), y_.slice(1, half, rest));
     CHECK(testing::difference(y_.slice(1, half, rest), expected_.slice(1, half, rest)).empty());
     filter_ = std::move(moved);
+  }
+
+  /// y may be u, of a block or of all, where the sweep runs; not a part of it, and not where inputs are wanted once
+  /// more.
+  void works_in_place() {
+    testing::memory elsewhere(testing::all_layouts[x_.random.integer(0, 5)]);
+    const output z = elsewhere.template take<T>(x_.op.u.extents());
+    const auto begin = [&] { testing::memory::assign(z, x_.op.u); };
+    begin();
+    filter_.reset();
+    if (z.extents() != y_.extents()) {
+      CHECK_FALSE(filter_.check(z, output(z.data(), y_.extents())));
+      return;
+    }
+    recurrent(x_.op, {}, expected_);
+    const index_t half = length() / 2;
+    filter_.step(z.slice(1, 0, half), z.slice(1, 0, half));
+    filter_.step(z.slice(1, half, length() - half), z.slice(1, half, length() - half));
+    CHECK(testing::difference(z, expected_).empty());
+    for (const form way : {form::recurrent, form::automatic}) {
+      begin();
+      filter_.forward(z, z, {.form = way});
+      CHECK(testing::difference(z, expected_).empty());
+    }
+    begin();
+    CHECK_THROWS_AS(filter_.forward(z, z, {.form = form::convolution}), shape_error);
+    if (length() > 2) {
+      const auto first = z.slice(1, 0, length() - 1), last = z.slice(1, 1, length() - 1);
+      CHECK_THROWS_AS(filter_.step(first, last), shape_error);
+      CHECK_THROWS_AS(filter_.step(last, first), shape_error);
+    }
+    CHECK(testing::difference(view<const T, 3>(z), x_.op.u).empty());
+    CHECK(elsewhere.gaps_untouched());
   }
 
   void refuses_misfits() {
@@ -142,6 +174,8 @@ class prepared_trial {
     }
   }
 
+  preparation room_for_all() const { return {.sequences = batch(), .length = length(), .form = form::convolution}; }
+
   void stream_equals(const Op& op) {
     recurrent(op, {}, expected_);
     testing::memory elsewhere(testing::all_layouts[x_.random.integer(0, 5)]);
@@ -159,7 +193,7 @@ class prepared_trial {
   /// From parameters that are gone afterwards.
   prepared<Op> make() const {
     testing::memory gone;
-    return prepare(testing::copy_of(x_.op, gone), {.sequences = batch(), .length = length()});
+    return prepare(testing::copy_of(x_.op, gone), room_for_all());
   }
 
   testing::trial<Op> x_;
@@ -176,6 +210,7 @@ void check_prepared(std::uint64_t seed) {
     of.forwards();
     of.changes_rate();
     of.keeps_states();
+    of.works_in_place();
     of.refuses_misfits();
   }
 }

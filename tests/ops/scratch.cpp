@@ -3,6 +3,7 @@
 #include <ogive/testing/samplers/noncausal_linear_attention.hpp>
 #include <ogive/testing/samplers/s4.hpp>
 #include <ogive/testing/samplers/selective_scan.hpp>
+#include <ogive/testing/samplers/shared_state.hpp>
 #include <ogive/testing/samplers/softmax_attention.hpp>
 #include <ogive/testing/samplers/ssd.hpp>
 #include <ogive/testing/trials.hpp>
@@ -48,7 +49,7 @@ void runs_within(const Op& op, std::span<std::byte> scratch) {
 TEMPLATE_TEST_CASE("what a call needs is enough for fewer tokens, in every form", "", linear_attention<float>,
                    (linear_attention<bfloat16, maps::taylor>), noncausal_linear_attention<float>, ssd<float>,
                    selective_scan<float>, (selective_scan<float, std::complex<float>>), softmax_attention<float>,
-                   s4<float>) {
+                   s4<float>, lti<float>) {
   using Op = TestType;
   OGIVE_SEED(seed, 100);
   testing::rng random(seed);

@@ -1,3 +1,4 @@
+#include <ogive/ops/prepared.hpp>
 #include <ogive/testing/samplers/shared_state.hpp>
 #include <ogive/testing/trials.hpp>
 
@@ -146,7 +147,7 @@ TEMPLATE_TEST_CASE("the kernel is its definition, in any memory, and the answer 
     const shape<3> extents{P, M, L};
     const auto expected = room.template take<double>(extents), size = room.template take<double>(extents);
     reference::kernel<double>(op, expected);
-    reference::kernel<double>(sampler<TestType>::absolute(op, room), size);
+    reference::kernel<double>(sampler<TestType>::absolute(op, room).op, size);
     TestType impulses = x.op;
     const auto units = room.template take<typename TestType::scalar>(shape<3>{M, L, M});
     for_each(units, [](auto& unit, index_t) { unit = 0; });
@@ -156,15 +157,30 @@ TEMPLATE_TEST_CASE("the kernel is its definition, in any memory, and the answer 
     const auto answers = room.template take<typename TestType::scalar>(shape<3>{M, L, P});
     recurrent(impulses, {}, answers);
     const double bound = tolerance<accum>(sampler<TestType>::roundings(impulses));
+    CHECK(excess(view<accum, 3>(answers.permute({2, 0, 1})), expected, size, bound) == "");
     for (const layout where : all_layouts) {
       memory elsewhere(where);
       const auto K = elsewhere.template take<accum>(extents);
       kernel(op, K);
       CHECK(excess(K, expected, size, bound) == "");
       CHECK(elsewhere.gaps_untouched());
-      CHECK(difference(K, view<accum, 3>(answers.permute({2, 0, 1}))) == "");
     }
   });
+}
+
+TEST_CASE("a system that grows is swept unless a convolution is asked for") {
+  constexpr index_t L = 1024;
+  tensor<float, 3> u({1, L, 1}, 1.0F), y({1, L, 1}), swept(y);
+  const float one = 1, growing = 1.25F, fading = 0.75F;
+  for (const float* A : {&growing, &fading}) {
+    const lti<float> op{.u = u, .A_bar = {A, {1, 1}}, .B_bar = {&one, {1, 1}}, .C = {&one, {1, 1}}};
+    recurrent(op, {}, swept);
+    forward(op, {}, y);
+    CHECK((difference(y.all(), swept.all()) == "") == (*A > 1));
+    auto kept = prepare(op, {.length = L, .form = form::convolution});
+    kept.forward(u, y);
+    CHECK((difference(y.all(), swept.all()) == "") == (*A > 1));
+  }
 }
 
 TEST_CASE("gamma of the LRU keeps its digits where modes hardly forget") {

@@ -3,6 +3,7 @@
 #include <ogive/ops/prepared.hpp>
 #include <ogive/ops/s4.hpp>
 #include <ogive/ops/s4d.hpp>
+#include <ogive/ops/s5.hpp>
 #include <ogive/testing/rng.hpp>
 
 #include "tests/realtime/watch.hpp"
@@ -20,7 +21,7 @@ constexpr index_t B = 2, D = 19, N = 5, L = 300;
 template <class Op>
 class player {
  public:
-  explicit player(Op op) : filter_(prepare(op, {.sequences = B, .length = L})) {
+  explicit player(Op op) : filter_(prepare(op, {.sequences = B, .length = L, .form = form::convolution})) {
     testing::rng random(1);
     testing::fill_uniform(random, u_.all());
   }
@@ -56,6 +57,9 @@ void every_call(const Watch& watch) {
   const tensor<number, 3> P({D, 1, N}, number(0.5F, 0.25F));
   const tensor<float, 1> dt({D}, 0.01F), skip({D}, 0.5F);
   player<s4d<float>>({.A = rates, .B = ones, .C = ones, .dt = dt, .D = skip}).play(watch);
+  const tensor<number, 1> shared({N}, number(-1, 3));
+  const tensor<number, 2> in({N, D}, number(1));
+  player<s5<float>>({.A = shared, .B = in, .C = ones, .dt = dt.all().slice(0, 0, N), .D = skip}).play(watch);
   player<s4<float>>({.Lambda = rates, .P = P, .B = ones, .C = ones, .dt = dt, .D = skip}).play(watch);
 }
 

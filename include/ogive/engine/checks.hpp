@@ -1,5 +1,5 @@
-// L5: the questions at the door that engines share: the pools of a state, and that whatever is written has memory of its
-// own.
+// L5: the questions at the door that engines share: the pools of a state, and that whatever is written has memory of
+// its own.
 #pragma once
 
 #include <ogive/core/check.hpp>
@@ -9,6 +9,31 @@
 namespace ogive {
 inline namespace OGIVE_ABI {
 namespace detail {
+
+/// Sequences of a batch, or of a packed row.
+template <class Op>
+index_t input_sequences(const Op& op) noexcept {
+  return op.offsets.present() ? op.offsets.size() - 1 : op.u.extent(0);
+}
+
+/// How to run time-invariant operators, and where their sequences are, once u and the system have been asked for.
+template <class Op>
+void check_sequences(core::checker& ask, const Op& op, const options& how) noexcept {
+  ask.chunk(how);
+  if (ask && how.form != form::automatic && how.form != form::recurrent && how.form != form::convolution) {
+    ask.refuse("form", status_code::value) << "must be automatic, recurrent or convolution";
+  }
+  if (ask) ask.offsets(op.offsets, op.u.extent(0), op.u.extent(1));
+  if (ask) ask.lengths(op.lengths, input_sequences(op));
+}
+
+/// What asks that x shares no memory with a field of an operator: `fields` below.
+template <class Op>
+auto apart_from_fields(core::checker& ask, const Op& op) noexcept {
+  return [&](const char* name, const auto& x) noexcept {
+    op.fields([&](const char* field, const auto& y) noexcept { ask.apart(name, x, field, y); });
+  };
+}
 
 template <class State>
 concept with_normaliser = requires(const State& st) {
@@ -121,6 +146,21 @@ void check_gradients_apart(core::checker& ask, const State& st, const char* outp
     if constexpr (with_normaliser<StateGradient>) ask.apart(name, x, "d_st.z_final", d_st.z_final);
   });
   ask.apart_from_each_other(for_written);
+}
+
+/// The same for operators that name their gradients, f(name, gradient, field) with `for_gradients(d, f)`: each has the
+/// extents of its field.
+template <class Op, class State, class Cotangent, class StateGradient, class Gradient>
+void check_gradients(core::checker& ask, const Op& op, const State& st, const char* output, const Cotangent& d_o,
+                     const StateGradient& d_st, const Gradient& d) noexcept {
+  op.for_gradients(d, [&](const char* field, const auto& x, const auto& of) noexcept {
+    if (ask && x.present() && !of.present()) ask.refuse(field) << "is asked for, but what it belongs to is absent";
+    ask.extents(field, x, of.extents(), "the shape of what it belongs to").output(field, x);
+  });
+  const auto gradients = [&](const auto& f) noexcept {
+    op.for_gradients(d, [&](const char* field, const auto& x, const auto&) noexcept { f(field, x); });
+  };
+  check_gradients_apart(ask, st, output, d_o, d_st, gradients, apart_from_fields(ask, op));
 }
 
 }  // namespace detail

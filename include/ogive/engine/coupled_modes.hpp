@@ -6,11 +6,12 @@
 // kernel, the dearer part, serves all sequences.
 #pragma once
 
+#include <ogive/engine/checks.hpp>
 #include <ogive/engine/convolution.hpp>
 #include <ogive/engine/coupled_modes_backward.hpp>
 #include <ogive/engine/coupled_modes_kernel.hpp>
 #include <ogive/engine/diagonal_policy.hpp>
-#include <ogive/engine/kept_panels.hpp>
+#include <ogive/engine/kept_convolution.hpp>
 #include <ogive/engine/tasks.hpp>
 #include <ogive/engine/verbs.hpp>
 
@@ -37,11 +38,6 @@ concept coupled_modes_operator = requires(const Op& op, const dplr_step<std::com
 };
 
 namespace detail {
-
-template <class Op>
-index_t coupled_sequences(const Op& op) noexcept {
-  return op.offsets.present() ? op.offsets.size() - 1 : op.u.extent(0);
-}
 
 /// How a sweep is cut up: a function of shape.
 struct coupled_plan {
@@ -81,7 +77,7 @@ class coupled_task {
                                  index_t task, arena memory) noexcept {
     coupled_task own(op, st, y, plan, task % plan.blocks, memory);
     const index_t first = task / plan.blocks * plan.sequences;
-    const index_t last = std::min(first + plan.sequences, coupled_sequences(op));
+    const index_t last = std::min(first + plan.sequences, input_sequences(op));
     if (first >= last) return;
     if constexpr (has_panels<Op>) {
       own.panel_.modes = reinterpret_cast<Acc*>(op.panels) + task % plan.blocks * own.panel_.numbers();
@@ -251,30 +247,16 @@ struct coupled_convolution {
   static constexpr auto none = [](index_t, Acc*, arena) noexcept {};
 };
 
-struct coupled_modes_engine {
-  static constexpr bool has_steps = true;
-  static constexpr bool has_chunks = false;
-  static constexpr bool has_convolution = true;
-  template <class Op>
-  using output = view<typename Op::scalar, 3>;
-
-  template <class Op, class Given>
-  static auto own(Given& given) noexcept {
-    return own_state<Op, 3>(given);
-  }
-
+struct coupled_modes_engine : sweep_or_convolution<3> {
   template <class Op, class State>
   static status check(const Op& op, const State& st, const output<Op>& y, const options& how) noexcept {
     core::checker ask(Op::name);
     check_fields<State>(ask, op, how);
     if (!ask) return ask.result();
     ask.extents("y", y, op.u.extents(), "[B, L, D] as u").output("y", y);
-    op.fields([&](const char* field, const auto& x) noexcept {
-      ask.apart("y", y, field, x).apart("final", st.final, field, x);
-    });
-    ask.pools("initial", st.initial, "final", st.final, st.initial_slots, st.final_slots, coupled_sequences(op),
+    ask.pools("initial", st.initial, "final", st.final, st.initial_slots, st.final_slots, input_sequences(op),
               {0, op.channels(), op.states()}, "[slots, D, N]");
-    ask.apart("final", st.final, "y", y).apart("y", y, "initial", st.initial);
+    check_apart(ask, st, "y", y, apart_from_fields(ask, op));
     return ask.result();
   }
 
@@ -294,28 +276,12 @@ struct coupled_modes_engine {
     core::checker ask(Op::name);
     check_fields<State>(ask, op, how);
     if (!ask) return ask.result();
-    const index_t sequences = coupled_sequences(op);
-    const shape<3> states{sequences, op.channels(), op.states()};
+    const index_t sequences = input_sequences(op);
     ask.pools("initial", st.initial, "final", view<S, 3>(), st.initial_slots, view<const std::int32_t, 1>(), sequences,
               {0, op.channels(), op.states()}, "[slots, D, N]");
     ask.extents("d_y", d_y, op.u.extents(), "[B, L, D] as u");
-    ask.extents("d_st.final", d_st.final, states, "[sequences, D, N]");
-    ask.extents("d_st.initial", d_st.initial, states, "[sequences, D, N]").output("d_st.initial", d_st.initial);
-    const auto apart = [&](const char* field, const auto& x) noexcept {
-      op.fields([&](const char* read, const auto& of) noexcept { ask.apart(field, x, read, of); });
-      ask.apart(field, x, "d_y", d_y).apart(field, x, "initial", st.initial);
-      ask.apart(field, x, "d_st.final", d_st.final);
-    };
-    apart("d_st.initial", d_st.initial);
-    op.for_gradients(d, [&](const char* field, const auto& x, const auto& of) noexcept {
-      if (ask && x.present() && !of.present()) ask.refuse(field) << "is asked for, but its field is absent";
-      ask.extents(field, x, of.extents(), "the extents of its field").output(field, x);
-      apart(field, x);
-      ask.apart(field, x, "d_st.initial", d_st.initial);
-      op.for_gradients(d, [&](const char* other, const auto& y, const auto&) noexcept {
-        if (static_cast<const void*>(&x) != static_cast<const void*>(&y)) ask.apart(field, x, other, y);
-      });
-    });
+    check_state_gradient(ask, d_st, shape<3>{sequences, op.channels(), op.states()}, "[sequences, D, N]");
+    check_gradients(ask, op, st, "d_y", d_y, d_st, d);
     return ask.result();
   }
   template <class Op>
@@ -349,7 +315,7 @@ struct coupled_modes_engine {
     const bool chosen = Verb == verb::forward && how.form == form::automatic && convolution_pays(op);
     if (stateless && !op.u.empty() && (asked || chosen)) return convolution_of<Op>::run(op, y, ctx);
     using Acc = sweep_t<typename Op::scalar, real_of<typename State::storage_type>>;
-    const auto plan = coupled_plan::of<Acc>(op.u.extent(2), op.u.extent(1), coupled_sequences(op));
+    const auto plan = coupled_plan::of<Acc>(op.u.extent(2), op.u.extent(1), input_sequences(op));
     const std::size_t room = coupled_task<Acc, Op, State>::bytes(op, plan);
     ctx.reserve(static_cast<std::size_t>(ctx.workers()) * room);
     run_tasks(ctx, plan.blocks * plan.groups, room, [&](index_t task, arena memory) noexcept {
@@ -359,6 +325,8 @@ struct coupled_modes_engine {
 
   // Its part in `prepare`: the panels of all blocks of channels.
 
+  template <class Op>
+  using kept = kept_channels<Op>;
   template <class Op>
   static index_t inputs(const Op& op) noexcept {
     return op.channels();
@@ -392,7 +360,7 @@ struct coupled_modes_engine {
       p.pack(op, d, std::min(panel::W, op.channels() - d), coefficients);
     }
   }
-  /// A sweep has lanes across channels.
+  /// Vector operations of the sweep for a token of a channel; its lanes are channels.
   template <class Acc, class Op>
   static double token_cost(const Op& op) noexcept {
     return static_cast<double>(op.states() * (8 + 4 * op.rank())) / static_cast<double>(simd::width<Acc>) / 0.7;
@@ -402,14 +370,9 @@ struct coupled_modes_engine {
   template <class State, class Op>
   static void check_fields(core::checker& ask, const Op& op, const options& how) noexcept {
     static_assert(is_complex<typename State::storage_type>, "the state of conjugate pairs is complex");
-    ask.chunk(how);
-    if (ask && how.form != form::automatic && how.form != form::recurrent && how.form != form::convolution) {
-      ask.refuse("form", status_code::value) << "has no other choice than automatic, recurrent or convolution";
-    }
     op.check_system(ask);
     ask.given("u", op.u).extents("u", op.u, {-1, -1, op.channels()}, "[B, L, D], D as the system's");
-    ask.offsets(op.offsets, op.u.extent(0), op.u.extent(1));
-    if (ask) ask.lengths(op.lengths, coupled_sequences(op));
+    check_sequences(ask, op, how);
   }
 
   template <class Op>
@@ -445,7 +408,7 @@ status check_kernel(const Op& op, const view<accum_t<typename Op::scalar>, 2>& K
   ask.given("K", K);
   if (!ask) return ask.result();
   ask.extents("K", K, {op.channels(), -1}, "[D, L], D as Lambda").output("K", K);
-  op.fields([&](const char* field, const auto& x) noexcept { ask.apart("K", K, field, x); });
+  detail::apart_from_fields(ask, op)("K", K);
   return ask.result();
 }
 

@@ -6,6 +6,8 @@
 // the sweep over time, which holds h in registers, and the kernel K, whose powers are products of two tables.
 #pragma once
 
+#include <ogive/engine/checks.hpp>
+#include <ogive/engine/kept_convolution.hpp>
 #include <ogive/engine/modes_backward.hpp>
 #include <ogive/engine/modes_convolution.hpp>
 #include <ogive/engine/tasks.hpp>
@@ -38,11 +40,6 @@ diagonal_extents modes_extents(const Op& op) noexcept {
 template <class Op>
 inline constexpr index_t parts_of = is_complex<typename Op::number> ? 2 : 1;
 
-template <class Op, class X, std::size_t Rank>
-void modes_apart(core::checker& ask, const Op& op, const char* field, const view<X, Rank>& x) noexcept {
-  op.fields([&](const char* other, const auto& y) noexcept { ask.apart(field, x, other, y); });
-}
-
 /// The system: what a kernel needs. Numbers are looked at: a growing mode or a step that is none is a mistake nearly
 /// always, and its kernel and state overflow.
 template <class Op>
@@ -73,29 +70,13 @@ void check_system(core::checker& ask, const Op& op) noexcept {
 
 template <class Op>
 void check_modes_fields(core::checker& ask, const Op& op, const options& how) noexcept {
-  ask.chunk(how);
-  if (ask && how.form != form::automatic && how.form != form::recurrent && how.form != form::convolution) {
-    ask.refuse("form", status_code::value) << "must be automatic, recurrent or convolution";
-  }
   ask.given("u", op.u).extents("u", op.u, {-1, -1, -1}, "[B, L, D]");
   ask.given("A", op.A).extents("A", op.A, {op.u.extent(2), -1}, "[D, N], D as u");
   check_system(ask, op);
-  ask.offsets(op.offsets, op.u.extent(0), op.u.extent(1));
-  if (ask) ask.lengths(op.lengths, modes_sequences(op));
+  check_sequences(ask, op, how);
 }
 
-struct modes_engine {
-  static constexpr bool has_steps = true;
-  static constexpr bool has_chunks = false;
-  static constexpr bool has_convolution = true;
-  template <class Op>
-  using output = view<typename Op::scalar, 3>;
-
-  template <class Op, class Given>
-  static auto own(Given& given) noexcept {
-    return own_state<Op, 3>(given);
-  }
-
+struct modes_engine : sweep_or_convolution<3> {
   template <class Op, class State>
   static status check(const Op& op, const State& st, const output<Op>& y, const options& how) noexcept {
     static_assert(is_complex<typename State::storage_type> == is_complex<typename Op::number>,
@@ -104,11 +85,9 @@ struct modes_engine {
     check_modes_fields(ask, op, how);
     if (!ask) return ask.result();
     ask.extents("y", y, op.u.extents(), "[B, L, D] as u").output("y", y);
-    modes_apart(ask, op, "y", y);
-    modes_apart(ask, op, "final", st.final);
-    ask.pools("initial", st.initial, "final", st.final, st.initial_slots, st.final_slots, modes_sequences(op),
+    ask.pools("initial", st.initial, "final", st.final, st.initial_slots, st.final_slots, input_sequences(op),
               {0, op.A.extent(0), op.A.extent(1)}, "[slots, D, N]");
-    ask.apart("final", st.final, "y", y).apart("y", y, "initial", st.initial);
+    check_apart(ask, st, "y", y, apart_from_fields(ask, op));
     return ask.result();
   }
 
@@ -154,25 +133,18 @@ struct modes_engine {
     core::checker ask(Op::name);
     check_modes_fields(ask, op, how);
     if (!ask) return ask.result();
-    const index_t n = modes_sequences(op), D = op.A.extent(0), N = op.A.extent(1);
+    const index_t n = input_sequences(op), D = op.A.extent(0), N = op.A.extent(1);
     ask.pools("initial", st.initial, "final", view<S, 3>(), st.initial_slots, {}, n, {0, D, N}, "[slots, D, N]");
     ask.extents("d_y", d_y, op.u.extents(), "[B, L, D] as u").extents("d.u", d.u, op.u.extents(), "[B, L, D] as u");
     ask.extents("d.A", d.A, {D, N}, "[D, N] as A").extents("d.B", d.B, {D, N}, "[D, N] as A");
     ask.extents("d.C", d.C, {D, N}, "[D, N] as A").extents("d.dt", d.dt, {D}, "[D], D as A");
-    ask.extents("d.D", d.D, {D}, "[D], D as A").extents("d_st.final", d_st.final, {n, D, N}, "[sequences, D, N]");
-    ask.extents("d_st.initial", d_st.initial, {n, D, N}, "[sequences, D, N]");
-    const auto each = [&](const auto& f) noexcept {
+    ask.extents("d.D", d.D, {D}, "[D], D as A");
+    const auto gradients = [&](const auto& f) noexcept {
       f("d.u", d.u), f("d.A", d.A), f("d.B", d.B), f("d.C", d.C), f("d.dt", d.dt), f("d.D", d.D);
-      f("d_st.initial", d_st.initial);
     };
-    each([&](const char* field, const auto& x) noexcept {
-      ask.output(field, x).apart(field, x, "d_y", d_y).apart(field, x, "initial", st.initial);
-      ask.apart(field, x, "d_st.final", d_st.final);
-      modes_apart(ask, op, field, x);
-      each([&](const char* other, const auto& y) noexcept {
-        if (static_cast<const void*>(&x) != static_cast<const void*>(&y)) ask.apart(field, x, other, y);
-      });
-    });
+    gradients([&](const char* field, const auto& x) noexcept { ask.output(field, x); });
+    check_state_gradient(ask, d_st, shape<3>{n, D, N}, "[sequences, D, N]");
+    check_gradients_apart(ask, st, "d_y", d_y, d_st, gradients, apart_from_fields(ask, op));
     return ask.result();
   }
 
@@ -192,7 +164,7 @@ struct modes_engine {
                        const gradient<Op>& d, const options& how, context& ctx) {
     using Acc = sweep_t<typename Op::scalar, real_of<typename State::storage_type>>;
     using task = modes_backward_task<Acc, Op, State, StateGradient>;
-    const auto plan = modes_backward_plan<Acc, is_complex<typename Op::number>>(modes_extents(op), modes_sequences(op));
+    const auto plan = modes_backward_plan<Acc, is_complex<typename Op::number>>(modes_extents(op), input_sequences(op));
     const std::size_t bytes = backward_bytes(op, how);
     ctx.reserve(static_cast<std::size_t>(ctx.workers()) * bytes);
     const typename task::arguments of{op, st, d_y, d_st, d, how.accumulate};
@@ -202,6 +174,8 @@ struct modes_engine {
 
   // Its part in `prepare`.
 
+  template <class Op>
+  using kept = kept_channels<Op>;
   template <class Op>
   static index_t inputs(const Op& op) noexcept {
     return op.A.extent(0);
@@ -232,6 +206,7 @@ struct modes_engine {
     Acc *numbers = memory.take<Acc>(row), *to = reinterpret_cast<Acc*>(op.panels);
     for (index_t d = 0; d < op.A.extent(0); ++d) pack_modes(op, d, plan, numbers, to + d * row);
   }
+  /// Vector operations of the sweep for a token of a channel.
   template <class Acc, class Op>
   static double token_cost(const Op& op) noexcept {
     return modes_token_cost<Acc>(op);
@@ -253,7 +228,7 @@ struct modes_engine {
   template <class Acc, class Op, class State>
   static void sweep(const Op& op, const State& st, const output<Op>& y, modes_outputs wanted, context& ctx) {
     constexpr bool complex = is_complex<typename Op::number>;
-    const auto plan = modes_plan::of<Acc, complex>(modes_extents(op), modes_sequences(op));
+    const auto plan = modes_plan::of<Acc, complex>(modes_extents(op), input_sequences(op));
     arena counted;
     modes_scratch<Acc>::carve(plan, counted);
     ctx.reserve(static_cast<std::size_t>(ctx.workers()) * counted.used());
@@ -290,7 +265,7 @@ status check_kernel(const Op& op, const view<accum_t<typename Op::scalar>, 2>& K
   core::checker ask(Op::name);
   detail::check_system(ask, op);
   ask.given("K", K).extents("K", K, {op.A.extent(0), -1}, "[D, L], D as A").output("K", K);
-  detail::modes_apart(ask, op, "K", K);
+  detail::apart_from_fields(ask, op)("K", K);
   return ask.result();
 }
 

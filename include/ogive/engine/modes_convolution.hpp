@@ -130,7 +130,7 @@ template <class Acc, class Op>
 convolution_cut cut_of_modes(const Op& op, const convolution_problem<typename Op::scalar>& p) noexcept {
   constexpr index_t enough = 16;  // tasks
   convolution_cut cut = convolution_cut_of<Acc>(p, form::convolution);
-  const index_t sequences = std::max<index_t>(modes_sequences(op), 1);
+  const index_t sequences = std::max<index_t>(input_sequences(op), 1);
   const index_t groups = (op.u.extent(2) + cut.group - 1) / cut.group;
   cut.share = std::clamp<index_t>(sequences * groups / enough, cut.share, sequences);
   cut.keeps = cut.keeps || cut.share > 1;

@@ -4,6 +4,7 @@
 
 #include <ogive/core/check.hpp>
 #include <ogive/core/scratch.hpp>
+#include <ogive/engine/checks.hpp>
 #include <ogive/engine/diagonal_policy.hpp>
 #include <ogive/engine/kept_panels.hpp>
 #include <ogive/engine/modes_sweep.hpp>
@@ -101,11 +102,6 @@ struct modes_sequence {
   }
 };
 
-template <class Op>
-index_t modes_sequences(const Op& op) noexcept {
-  return op.offsets.present() ? op.offsets.size() - 1 : op.u.extent(0);
-}
-
 /// Numbers of channel d of a state, real and imaginary parts side by side.
 template <class Acc, class S>
 void load_state(const view<const S, 3>& pool, index_t slot, index_t d, Acc* to) noexcept {
@@ -179,7 +175,7 @@ class modes_task {
                                  modes_outputs wanted, index_t task, arena memory) noexcept {
     modes_task own(op, st, y, plan, wanted, task % plan.blocks, modes_scratch<Acc>::carve(plan, memory));
     const index_t first = task / plan.blocks * plan.sequences;
-    const index_t last = std::min(first + plan.sequences, modes_sequences(op));
+    const index_t last = std::min(first + plan.sequences, input_sequences(op));
     const index_t mode_row = 3 * plan.units * unit<complex, Acc>;
     if constexpr (has_panels<Op>) {
       const Acc* modes = reinterpret_cast<const Acc*>(op.panels) + own.channel_ * mode_row;

@@ -59,6 +59,15 @@ class polynomial_transform {
     }
   }
 
+  /// sum ← sum + x · k
+  OGIVE_NOINLINE void add_product(const Acc* x, const Acc* k, Acc* sum) const noexcept {
+    for (index_t j = 0; j < m_; j += W) {
+      const number a = load(x, x + m_, j), b = load(k, k + m_, j), s = load(sum, sum + m_, j);
+      store(sum, sum + m_, j,
+            {simd::fnma(a.im, b.im, simd::fma(a.re, b.re, s.re)), simd::fma(a.im, b.re, simd::fma(a.re, b.im, s.im))});
+    }
+  }
+
   /// x ← x · k(1/x): the correlation Σ_l x_{j+l} k_l.
   OGIVE_NOINLINE void correlate(Acc* x, const Acc* k) const noexcept {
     for (index_t j = 0; j < m_; j += W) {

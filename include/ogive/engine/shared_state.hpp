@@ -2,11 +2,14 @@
 //
 //   h_t = A̅ h_{t-1} + B̅ u_t,   y_t = Re(C h_t) + D u_t,   u ∈ R^M, y ∈ R^P
 //
-// with A̅ a real matrix, h ∈ R^N, or a complex diagonal, h ∈ C^N. Steps, pieces and whole sequences agree to the bit.
+// with A̅ a real matrix, h ∈ R^N, or a complex diagonal, h ∈ C^N. Steps, pieces and whole sequences of the sweep agree
+// to the bit. The same outputs are convolutions, y_p = Σ_m K_pm ∗ u_m + Re(C_p A̅^{t+1} h) + D_p u, with kernels that
+// serve all sequences.
 #pragma once
 
 #include <ogive/engine/checks.hpp>
 #include <ogive/engine/shared_state_backward.hpp>
+#include <ogive/engine/shared_state_convolution.hpp>
 #include <ogive/engine/tasks.hpp>
 #include <ogive/engine/verbs.hpp>
 
@@ -14,18 +17,8 @@ namespace ogive {
 inline namespace OGIVE_ABI {
 namespace detail {
 
-/// This engine's part in the verbs. Every verb is the one sweep.
-struct shared_state_engine {
-  static constexpr bool has_steps = true;
-  static constexpr bool has_chunks = false;
-  template <class Op>
-  using output = view<typename Op::scalar, 3>;
-
-  template <class Op, class Given>
-  static auto own(Given& given) noexcept {
-    return own_state<Op, 2>(given);
-  }
-
+/// This engine's part in the verbs.
+struct shared_state_engine : sweep_or_convolution<2> {
   template <class Op, class State>
   static status check(const Op& op, const State& st, const output<Op>& y, const options& how) noexcept {
     static_assert(is_complex<typename State::storage_type> == is_complex<typename Op::number>,
@@ -42,19 +35,33 @@ struct shared_state_engine {
   }
 
   template <class Op>
-  static std::size_t bytes(const Op& op, const options&) noexcept {
-    return std::max(shared_state_bytes<typename Op::accum>(op, op.extents()),
-                    shared_state_bytes<double>(op, op.extents()));
+  static std::size_t bytes(const Op& op, const options& how) noexcept {
+    const auto most = [&]<class Acc>(Acc) noexcept {
+      const std::size_t swept = shared_state_bytes<Acc>(op, op.extents());
+      return how.form == form::recurrent ? swept : std::max(swept, shared_convolution_bytes<Acc>(op));
+    };
+    return std::max(most(typename Op::accum()), most(double()));
   }
 
-  template <verb, class Op, class State>
-  static void run(const Op& op, const State& st, const output<Op>& y, const options&, context& ctx) {
+  template <class Op>
+  static void make_tables(const Op& op, const options& how, context& ctx) {
+    using transform = polynomial_transform<typename Op::accum>;
+    if (how.form == form::recurrent) return;
+    for (index_t n = transform::least; n <= transform::size_for(2 * op.extents().length); n *= 2) {
+      ctx.cache<polynomial_transforms<typename Op::accum>>().make(n);
+    }
+  }
+
+  template <verb Verb, class Op, class State>
+  static void run(const Op& op, const State& st, const output<Op>& y, const options& how, context& ctx) {
     using Acc = sweep_t<typename Op::scalar, real_of<typename State::storage_type>>;
-    const shared_state_plan plan = shared_state_plan::of(op);
-    const std::size_t bytes = shared_state_bytes<Acc>(op, op.extents());
-    ctx.reserve(static_cast<std::size_t>(ctx.workers()) * bytes);
-    run_tasks(ctx, plan.tasks, bytes,
-              [&](index_t task, arena memory) noexcept { run_shared_task<Acc>(op, st, y, plan, task, memory); });
+    const bool asked = Verb == verb::convolution || (Verb == verb::forward && how.form == form::convolution);
+    const bool free = Verb == verb::forward && how.form == form::automatic;
+    if (y.present() && !op.u.empty() && (asked || (free && shared_convolution_pays<Acc>(op, st)))) {
+      convolve<Acc>(op, st, y, ctx);
+    } else {
+      sweep<Acc>(op, st, y, shared_outputs::all, ctx);
+    }
   }
 
   template <class Op, class State, class StateGradient>
@@ -70,14 +77,7 @@ struct shared_state_engine {
               {0, n.states}, "[slots, N], N as C");
     ask.extents("d_y", d_y, {n.batch, n.length, n.outputs}, "[B, L, P], B and L as u, P as C");
     check_state_gradient(ask, d_st, shape<2>{sequences, n.states}, "[sequences, N]");
-    op.for_gradients(d, [&](const char* field, const auto& x, const auto& of) noexcept {
-      if (ask && x.present() && !of.present()) ask.refuse(field) << "is asked for, but what it belongs to is absent";
-      ask.extents(field, x, of.extents(), "the shape of what it belongs to").output(field, x);
-    });
-    const auto gradients = [&](const auto& f) noexcept {
-      op.for_gradients(d, [&](const char* field, const auto& x, const auto&) noexcept { f(field, x); });
-    };
-    check_gradients_apart(ask, st, "d_y", d_y, d_st, gradients, apart_from_fields(ask, op));
+    check_gradients(ask, op, st, "d_y", d_y, d_st, d);
     return ask.result();
   }
 
@@ -99,6 +99,8 @@ struct shared_state_engine {
 
   // Its part in `prepare`: the coefficients of one task serve all.
 
+  template <class Op>
+  using kept = kept_shared_kernels<Op>;
   template <class Op>
   static index_t inputs(const Op& op) noexcept {
     return op.input().extent(1);
@@ -129,25 +131,38 @@ struct shared_state_engine {
   template <class Op>
   using panels = shared_state_panels<typename Op::accum>;
 
+  template <class Acc, class Op, class State>
+  static void sweep(const Op& op, const State& st, const output<Op>& y, shared_outputs wanted, context& ctx) {
+    const shared_state_plan plan = shared_state_plan::of(op);
+    const std::size_t bytes = shared_state_bytes<Acc>(op, op.extents());
+    ctx.reserve(static_cast<std::size_t>(ctx.workers()) * bytes);
+    run_tasks(ctx, plan.tasks, bytes, [&](index_t task, arena memory) noexcept {
+      run_shared_task<Acc>(op, st, y, wanted, plan, task, memory);
+    });
+  }
+
+  /// The final state, and rows of padding, which read it, are the sweep's.
+  template <class Acc, class Op, class State>
+  static void convolve(const Op& op, const State& st, const output<Op>& y, context& ctx) {
+    using task_type = shared_convolution_task<Acc, Op, State>;
+    const convolution_problem<typename Op::scalar> p{.u = op.u, .lengths = op.lengths, .offsets = op.offsets};
+    const auto plan = shared_convolution_plan::of<Acc>(op.extents(), p.longest(), p.sequences());
+    const std::size_t bytes = task_type::bytes(op, plan);
+    ctx.cache<polynomial_transforms<Acc>>().make(plan.size);
+    ctx.reserve(static_cast<std::size_t>(ctx.workers()) * bytes);
+    const auto& transform = ctx.cache<polynomial_transforms<Acc>>().at(plan.size);
+    const typename task_type::arguments all{op, st, y};
+    run_tasks(ctx, plan.blocks * plan.shares, bytes,
+              [&](index_t task, arena memory) noexcept { task_type::run(all, plan, transform, task, memory); });
+    if (st.final.present() || op.lengths.present()) sweep<Acc>(op, st, y, shared_outputs::of_padding, ctx);
+  }
+
   /// Whatever is no state and no output. Gives the number of sequences.
   template <class Op>
   static index_t check_arguments(core::checker& ask, const Op& op, const options& how) noexcept {
-    ask.chunk(how);
-    if (ask && how.form != form::automatic && how.form != form::recurrent) {
-      ask.refuse("form", status_code::value) << "has no other choice than automatic or recurrent";
-    }
     op.check_fields(ask);
-    if (ask) ask.offsets(op.offsets, op.extents().batch, op.extents().length);
-    if (!ask) return 0;
-    const index_t sequences = shared_state_sequences(op);
-    ask.lengths(op.lengths, sequences);
-    return sequences;
-  }
-  template <class Op>
-  static auto apart_from_fields(core::checker& ask, const Op& op) noexcept {
-    return [&](const char* name, const auto& x) noexcept {
-      op.fields([&](const char* field, const auto& y) noexcept { ask.apart(name, x, field, y); });
-    };
+    check_sequences(ask, op, how);
+    return ask ? input_sequences(op) : 0;
   }
 };
 
@@ -165,28 +180,25 @@ status check_kernel(const Op& op, const view<typename Op::accum, 3>& K) noexcept
   op.check_fields(ask);
   const shared_state_extents n = op.extents();
   ask.given("K", K).extents("K", K, {n.outputs, n.inputs, -1}, "[P, M, L], P as C, M as u").output("K", K);
-  op.fields([&](const char* field, const auto& x) noexcept { ask.apart("K", K, field, x); });
+  detail::apart_from_fields(ask, op)("K", K);
   return ask.result();
 }
 
 /// Scratch, in bytes, that a kernel of this length needs for `workers` threads.
 template <shared_state_operator Op>
 std::size_t kernel_scratch_bytes(const Op& op, index_t length, int workers = 1) noexcept {
-  shared_state_extents n = op.extents();
-  n.length = length;
-  return detail::shared_state_bytes<typename Op::accum>(op, n) * static_cast<std::size_t>(std::max(workers, 1));
+  return detail::shared_kernel_bytes(op, length) * static_cast<std::size_t>(std::max(workers, 1));
 }
 
 /// The convolution that an operator is: K [P, M, L], K_l = C A̅ˡ B̅ (of modes its real part, as often as it counts),
 /// without D: y_t = Σ_{l ≤ t} K_l u_{t−l} + D u_t from a state of 0. Lengths, offsets and the numbers in u have no part
-/// in it.
+/// in it. N multiply-adds per element, for each of two planes where A̅ is complex.
 template <shared_state_operator Op>
 void kernel(prechecked_t, const Op& op, const view<typename Op::accum, 3>& K,
             context& ctx = default_context()) noexcept {
-  shared_state_extents n = op.extents();
-  n.length = K.extent(2);
-  detail::run_tasks(ctx, n.inputs, kernel_scratch_bytes(op, n.length),
-                    [&](index_t m, arena memory) noexcept { detail::run_kernel_task(op, n, K, m, memory); });
+  const auto plan = detail::shared_convolution_plan::of<typename Op::accum>(op.extents(), K.extent(2), 1);
+  detail::run_tasks(ctx, plan.blocks, kernel_scratch_bytes(op, K.extent(2)),
+                    [&](index_t block, arena memory) noexcept { detail::run_kernel_task(op, K, block, memory); });
 }
 template <shared_state_operator Op>
 void kernel(const Op& op, const view<typename Op::accum, 3>& K, context& ctx = default_context()) {

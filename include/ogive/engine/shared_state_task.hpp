@@ -7,8 +7,8 @@
 // u is a product again. A token's numbers have the same bits in any tile.
 #pragma once
 
-#include <ogive/core/check.hpp>
 #include <ogive/core/scratch.hpp>
+#include <ogive/engine/checks.hpp>
 #include <ogive/engine/diagonal_policy.hpp>
 #include <ogive/engine/kept_panels.hpp>
 #include <ogive/engine/unroll.hpp>
@@ -52,6 +52,15 @@ concept shared_state_operator = requires(const Op& op) {
   op.input();
   op.output();
 };
+
+/// B, C and D of an operator of N modes, and u.
+template <class Op>
+void check_shared_modes(core::checker& ask, const Op& op, index_t N) noexcept {
+  const index_t M = op.u.extent(2);
+  ask.given("u", op.u).given("B", op.B).given("C", op.C).extents("u", op.u, {-1, -1, -1}, "[B, L, M]");
+  ask.extents("B", op.B, {N, M}, "[N, M], N modes, M as u").extents("D", op.D, {M}, "[M] as u");
+  ask.extents("C", op.C, {op.D.present() ? M : -1, N}, "[P, N], N modes, P = M where there is a D");
+}
 
 namespace detail {
 
@@ -276,11 +285,6 @@ auto state_part(const view<S, 2>& pool, index_t slot, index_t part) noexcept {
                        {0, parts * pool.stride(1)});
 }
 
-template <class Op>
-index_t shared_state_sequences(const Op& op) noexcept {
-  return op.offsets.present() ? op.offsets.size() - 1 : op.extents().batch;
-}
-
 /// Tasks of neighbouring sequences, so many that a task has some tokens for the matrices that it packs.
 struct shared_state_plan {
   index_t sequences, group, tasks;
@@ -288,7 +292,7 @@ struct shared_state_plan {
   template <class Op>
   static shared_state_plan of(const Op& op) noexcept {
     const shared_state_extents n = op.extents();
-    const index_t sequences = shared_state_sequences(op);
+    const index_t sequences = input_sequences(op);
     const index_t average = sequences > 0 ? n.batch * n.length / sequences : 0;
     const index_t group = std::max<index_t>(1, 32 / std::max<index_t>(1, average));
     return {sequences, group, (sequences + group - 1) / group};
@@ -344,24 +348,31 @@ void advance_shared_state(const shared_state_panels<Acc>& p, const Op& op, index
   sweep_shared_state<diagonal>(p, count, live);
 }
 
+/// Which outputs a sweep is to give: the others are there.
+enum class shared_outputs { all, of_padding };
+
 /// One sequence, its matrices packed.
 template <class Acc, class Op, class State>
 void run_shared_sequence(const shared_state_panels<Acc>& p, const Op& op, const State& st,
-                         const view<typename Op::scalar, 3>& y, index_t sequence) noexcept {
+                         const view<typename Op::scalar, 3>& y, shared_outputs wanted, index_t sequence) noexcept {
   constexpr bool diagonal = is_complex<typename Op::number>;
   using T = typename Op::scalar;
   const shared_sequence at = shared_sequence::of(op, sequence);
   load_shared_state(p, st, sequence);
-  const index_t last = y.present() ? at.end : at.begin + at.live;
-  for (index_t t = at.begin; t < last; t += p.tokens) {
-    const index_t count = std::min(p.tokens, last - t), live = std::clamp<index_t>(at.begin + at.live - t, 0, count);
-    advance_shared_state(p, op, at.row, t, count, live, y.present() && p.D != nullptr);
-    if (y.present()) {
+  const index_t padding = at.begin + at.live, last = y.present() ? at.end : padding;
+  for (index_t t = at.begin; t < last;) {
+    const bool silent = wanted == shared_outputs::of_padding && t < padding;
+    const index_t count = std::min(p.tokens, (silent ? padding : last) - t);
+    const index_t live = std::clamp<index_t>(padding - t, 0, count);
+    const bool reads = y.present() && !silent;
+    advance_shared_state(p, op, at.row, t, count, live, reads && p.D != nullptr);
+    if (reads) {
       read_shared_state<diagonal>(p, count, true);
       store_tile(p.y, p.output_row,
                  view<T, 2>(y.pointer(at.row, t, 0), {count, p.outputs}, {y.stride(1), y.stride(2)}));
     }
     p.hold(p.after(count - 1), p.h);
+    t += count;
   }
   const index_t to = core::checker::slot_of(st.final_slots, sequence);
   if (!st.final.present() || to < 0) return;
@@ -390,30 +401,12 @@ shared_state_panels<Acc> packed_panels(const Op& op, const shared_state_extents&
 
 template <class Acc, class Op, class State>
 OGIVE_NOINLINE void run_shared_task(const Op& op, const State& st, const view<typename Op::scalar, 3>& y,
-                                    const shared_state_plan& plan, index_t task, arena memory) noexcept {
+                                    shared_outputs wanted, const shared_state_plan& plan, index_t task,
+                                    arena memory) noexcept {
   const auto p = packed_panels<Acc>(op, op.extents(), memory);
   const index_t begin = task * plan.group;
   for (index_t s = begin; s < std::min(begin + plan.group, plan.sequences); ++s) {
-    run_shared_sequence(p, op, st, y, s);
-  }
-}
-
-/// Column m of every K_l: what is read after one unit at input m.
-template <class Op>
-OGIVE_NOINLINE void run_kernel_task(const Op& op, const shared_state_extents& n, const view<typename Op::accum, 3>& K,
-                                    index_t m, arena memory) noexcept {
-  constexpr bool diagonal = is_complex<typename Op::number>;
-  using Acc = typename Op::accum;
-  const auto p = packed_panels<Acc>(op, n, memory);
-  zero_tile(p.h, p.row, 0, 1, p.row);
-  for (index_t l = 0; l < K.extent(2); l += p.tokens) {
-    const index_t count = std::min(p.tokens, K.extent(2) - l);
-    zero_tile(p.after(0), p.row, 0, count, p.row);
-    if (l == 0) p.hold(p.B + m * p.row, p.after(0));
-    sweep_shared_state<diagonal>(p, count, count);
-    read_shared_state<diagonal>(p, count, false);
-    store_tile(p.y, p.output_row, view<Acc, 2>(K.pointer(0, m, l), {count, p.outputs}, {K.stride(2), K.stride(0)}));
-    p.hold(p.after(count - 1), p.h);
+    run_shared_sequence(p, op, st, y, wanted, s);
   }
 }
 

@@ -82,6 +82,21 @@ auto own_state(Given& given) noexcept {
   }
 }
 
+/// How engines begin whose operators, u [B, L, ·] to y [B, L, ·], are a sweep over time or a convolution.
+template <std::size_t StateRank>
+struct sweep_or_convolution {
+  static constexpr bool has_steps = true;
+  static constexpr bool has_chunks = false;
+  static constexpr bool has_convolution = true;
+  template <class Op>
+  using output = view<typename Op::scalar, 3>;
+
+  template <class Op, class Given>
+  static auto own(Given& given) noexcept {
+    return own_state<Op, StateRank>(given);
+  }
+};
+
 /// Who carries the gradients: the rules of a layer, or the operator's engine.
 template <class Op>
 struct gradient_rules {

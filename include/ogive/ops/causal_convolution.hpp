@@ -44,22 +44,18 @@ struct causal_convolution {
   using state_of = history_state<S>;
   using default_state = history_state<T>;
   using default_state_gradient = history_state_gradient<accum>;
+
+  template <class F>
+  void fields(const F& f) const noexcept {
+    f("u", u);
+    f("kernel", kernel);
+    f("D", D);
+  }
 };
 
 namespace detail {
 
-struct causal_convolution_engine {
-  static constexpr bool has_steps = true;
-  static constexpr bool has_chunks = false;
-  static constexpr bool has_convolution = true;
-  template <class Op>
-  using output = view<typename Op::scalar, 3>;
-
-  template <class Op, class Given>
-  static auto own(Given& given) noexcept {
-    return own_state<Op, 3>(given);
-  }
-
+struct causal_convolution_engine : sweep_or_convolution<3> {
   template <class Op, class State>
   static status check(const Op& op, const State& st, const output<Op>& y, const options& how) noexcept {
     core::checker ask(Op::name);
@@ -166,22 +162,11 @@ struct causal_convolution_engine {
   }
 
   template <class Op>
-  static auto apart_from_fields(core::checker& ask, const Op& op) noexcept {
-    return [&](const char* field, const auto& x) noexcept {
-      ask.apart(field, x, "u", op.u).apart(field, x, "kernel", op.kernel).apart(field, x, "D", op.D);
-    };
-  }
-  template <class Op>
   static void check_fields(core::checker& ask, const Op& op, const options& how) noexcept {
-    ask.chunk(how);
-    if (ask && how.form != form::automatic && how.form != form::recurrent && how.form != form::convolution) {
-      ask.refuse("form", status_code::value) << "must be automatic, recurrent or convolution";
-    }
     const index_t channels = op.u.extent(2);
     ask.given("u", op.u).given("kernel", op.kernel).extents("u", op.u, {-1, -1, -1}, "[B, L, D]");
     ask.extents("kernel", op.kernel, {channels, -1}, "[D, Lk], D as u").extents("D", op.D, {channels}, "[D], D as u");
-    ask.offsets(op.offsets, op.u.extent(0), op.u.extent(1));
-    if (ask) ask.lengths(op.lengths, op.offsets.present() ? op.offsets.size() - 1 : op.u.extent(0));
+    check_sequences(ask, op, how);
   }
   template <class T, class S>
   static void check_state(core::checker& ask, const convolution_problem<T, S>& p) noexcept {

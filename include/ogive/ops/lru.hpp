@@ -4,8 +4,8 @@
 //   λ = exp(−exp ν + i exp θ),   γ = √(1 − |λ|²), or its own exponential where it is learned
 //
 // The real part counts once: modes are no conjugate pairs here. |λ| < 1 for any ν, and γ keeps its digits where |λ| is
-// next to 1: 1 − |λ|² = −expm1(−2 exp ν). Orvieto et al., Resurrecting Recurrent Neural Networks for Long Sequences,
-// arXiv:2303.06349.
+// next to 1: 1 − |λ|² = −expm1(−2 exp ν). Forms as of s5 (ogive/ops/s5.hpp), with K_l = Re(C Diag(λˡ γ) B). Orvieto et
+// al., Resurrecting Recurrent Neural Networks for Long Sequences, arXiv:2303.06349.
 #pragma once
 
 #include <ogive/engine/shared_state.hpp>
@@ -102,12 +102,10 @@ struct lru {
   }
 
   void check_fields(core::checker& ask) const noexcept {
-    const index_t M = u.extent(2), N = nu_log.extent(0);
-    ask.given("u", u).given("nu_log", nu_log).given("theta_log", theta_log).given("B", B).given("C", C);
-    ask.extents("u", u, {-1, -1, -1}, "[B, L, M]").extents("nu_log", nu_log, {-1}, "[N]");
+    const index_t N = nu_log.extent(0);
+    ask.given("nu_log", nu_log).given("theta_log", theta_log).extents("nu_log", nu_log, {-1}, "[N]");
     ask.extents("theta_log", theta_log, {N}, "[N] as nu_log").extents("gamma_log", gamma_log, {N}, "[N] as nu_log");
-    ask.extents("B", B, {N, M}, "[N, M], N as nu_log, M as u");
-    ask.extents("C", C, {D.present() ? M : -1, N}, "[P, N], N as nu_log").extents("D", D, {M}, "[M] as u");
+    check_shared_modes(ask, *this, N);
   }
 };
 

@@ -3,9 +3,11 @@
 //
 //   h_t = A̅ h_{t-1} + B̅ u_t,   y_t = C h_t + D u_t,   h ∈ R^N
 //
-// which from a state of 0 is the convolution y_t = Σ_{l ≤ t} K_l u_{t−l} + D u_t, K_l = C A̅ˡ B̅ (`kernel`). Continuous
-// systems come in through `discretise_dense` (ogive/maps/discretisation_dense.hpp). Gu et al., Combining Recurrent,
-// Convolutional, and Continuous-time Models with Linear State-Space Layers, arXiv:2110.13985.
+// which is the convolution y_t = Σ_{l ≤ t} K_l u_{t−l} + C A̅^{t+1} h + D u_t, K_l = C A̅ˡ B̅ (`kernel`), h the initial
+// state. `step` and `recurrent` go token by token, `convolution` by transforms, where errors are relative to the
+// largest numbers of a sequence; `forward` takes what is cheaper for the shape. Continuous systems come in through
+// `discretise_dense` (ogive/maps/discretisation_dense.hpp). Gu et al., Combining Recurrent, Convolutional, and
+// Continuous-time Models with Linear State-Space Layers, arXiv:2110.13985.
 #pragma once
 
 #include <ogive/engine/shared_state.hpp>

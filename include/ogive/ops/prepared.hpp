@@ -1,6 +1,6 @@
 // Time-invariant operators made ready once, for streams: `prepare(op, …)` owns what calls would otherwise make again.
 //
-//   prepare      copies of the parameters, A̅ and B̅ in the order in which sweeps read them, the kernel's spectrum for
+//   prepare      copies of the parameters, A̅ and B̅ in the order in which sweeps read them, the spectra of kernels for
 //                sequences of up to `length` tokens, scratch, tables, and the state of each stream
 //   step         u [B, L, M] → y [B, L, P], one sample or a block, on from the state it keeps
 //   forward      a whole sequence from rest, which leaves the state alone: as a convolution where that costs less
@@ -11,12 +11,10 @@
 #pragma once
 
 #include <ogive/core/tensor.hpp>
-#include <ogive/engine/convolution.hpp>
-#include <ogive/engine/kept_panels.hpp>
+#include <ogive/engine/kept_convolution.hpp>
 #include <ogive/engine/verbs.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -26,6 +24,9 @@ namespace ogive {
 struct preparation {
   index_t sequences = 1;  ///< streams side by side, B
   index_t length = 0;     ///< tokens up to which `forward` may be a convolution; 0: it is always the recurrence
+  /// Channels that share a state have a kernel for each pair of input and output: spectra are kept where the
+  /// convolution of `length` tokens costs less than the recurrence, or, of any size, where this says convolution.
+  ogive::form form = ogive::form::automatic;
 };
 
 inline namespace OGIVE_ABI {
@@ -37,17 +38,11 @@ namespace detail {
 ///   state_shape(op, slots)
 ///   panel_bytes(op)                   room for the coefficients of a with_panels
 ///   pack_bytes(op), pack(op, memory)  scratch to compute them, and that
-///   token_cost<Acc>(op)               where `kernel` gives K [D, L]: vector operations of the sweep for a token of a
-///                                     channel
-///   settles(op)                       if it may grow: whether it does not; growing, it is no convolution unasked
+///   kept<Op>                          its convolution with kept kernels (ogive/engine/kept_convolution.hpp)
 /// and which calls f(name, view) for all views with `fields(f)`.
 template <class Op>
 concept preparable = has_steps<Op> && requires(const with_panels<Op>& op, arena memory) {
   engine_for<Op>::pack(op, memory);
-};
-template <class Op, class Acc = accum_t<typename Op::scalar>>
-concept has_kernel = requires(const Op& op) {
-  engine_for<Op>::template token_cost<Acc>(op);
 };
 
 template <class Op>
@@ -67,19 +62,11 @@ void assign(const view<X, Rank>& to, const F& f, const view<Y, Rank>& from) noex
   }
 }
 
-/// Kernels whose values `prepare` has made.
-template <class Acc>
-struct kernel_values {
-  const Acc* all;
-  index_t size;  // of a transform
-  const Acc* values(index_t channel) const noexcept { return all + channel * size; }
-};
-
 }  // namespace detail
 
 /// What `prepare` gives: an operator with its own parameters and states. It can be moved, not copied; what it was moved
 /// from can only go or be assigned to. Calls of one object must not overlap in time. u and y may have any strides:
-/// channels interleaved or in planes.
+/// channels interleaved or in planes. y may be u itself, which forward then sweeps.
 template <detail::preparable Op>
 class prepared {
   using engine = engine_for<Op>;
@@ -104,7 +91,7 @@ class prepared {
     require(ask.result());
     op_.u = input(nullptr, {how.sequences, 0, engine::inputs(op_)});
     require(check_system(op_));
-    if constexpr (detail::has_kernel<Op>) cut(how.length);
+    kernels_ = {op_, how.length, how.form == form::convolution};
     arena counted;
     place(counted);
     memory_ = tensor<std::byte, 1>({static_cast<index_t>(counted.used())});
@@ -126,10 +113,13 @@ class prepared {
     check_outer(ask, u, y);
     ask.given("y", y).chunk(how);
     if (!ask) return ask.result();
-    if (how.form == form::convolution && u.extent(1) > taps_) {
+    if (how.form == form::convolution && u.extent(1) > kernels_.taps()) {
       ask.refuse("form", status_code::value)
-          << "= convolution of " << u.extent(1) << " tokens was prepared for a length of " << taps_
-          << (detail::has_kernel<Op> ? "; prepare with a larger one" : ": this operator has no such form");
+          << "= convolution of " << u.extent(1) << " tokens was prepared for a length of " << kernels_.taps()
+          << "; prepare with a larger one and with form = convolution";
+    } else if (how.form == form::convolution && in_place(u, y)) {
+      ask.refuse("y") << "is u: a convolution would read what it has written; give it memory of its own, or say form = "
+                         "recurrent";
     } else if (how.form != form::automatic && how.form != form::recurrent && how.form != form::convolution) {
       ask.refuse("form", status_code::value) << "must be automatic, recurrent or convolution";
     }
@@ -153,13 +143,11 @@ class prepared {
     forward(prechecked, u, y, how);
   }
   void forward(prechecked_t, const input& u, const output& y, const options& how = {}) noexcept {
-    if constexpr (detail::has_kernel<Op>) {
-      if (!u.empty() &&
-          (how.form == form::convolution || (how.form == form::automatic && convolution_pays(u.extent(1))))) {
-        return convolve(u, y);
-      }
-    }
     op_.u = u;
+    const bool free = how.form == form::automatic && u.extent(1) <= kernels_.taps() && !in_place(u, y);
+    if (!u.empty() && (how.form == form::convolution || (free && kernels_.pays(op_, u.extent(1))))) {
+      return kernels_.run(op_, y, values_, ctx_);
+    }
     engine::template run<detail::verb::recurrent>(op_, stored{}, y, {}, ctx_);
   }
 
@@ -202,7 +190,12 @@ class prepared {
   void check_outer(core::checker& ask, const input& u, const output& y) const noexcept {
     ask.given("u", u).extents("u", u, {h_.extent(0), -1, engine::inputs(op_)}, "[B, L, channels] as prepared");
     ask.extents("y", y, {h_.extent(0), u.extent(1), engine::outputs(op_)}, "[B, L, channels] as u and as prepared");
-    ask.output("y", y).apart("y", y, "u", u).apart("y", y, "state", h_);
+    ask.output("y", y).apart("y", y, "state", h_);
+    if (!in_place(u, y)) ask.apart("y", y, "u", u);
+  }
+  /// Sweeps read a tile of tokens before they write it: y may be u itself, element for element.
+  static bool in_place(const input& u, const output& y) noexcept {
+    return y.present() && u.data() == y.data() && u.extents() == y.extents() && u.strides() == y.strides();
   }
   void check_steps(core::checker& ask) const noexcept {
     bool steps = dt_.present();
@@ -222,7 +215,7 @@ class prepared {
     op_.panels = room.take<std::byte>(static_cast<index_t>(engine::panel_bytes(op_)));
     const auto extents = engine::state_shape(op_, op_.u.extent(0));
     h_ = {room.take<number>(core::volume(extents)), extents};
-    if constexpr (detail::has_kernel<Op>) values_ = room.take<accum>(engine::inputs(op_) * cut_.size);
+    values_ = room.take<accum>(kernels_.numbers());
   }
   template <class X, std::size_t Rank>
   static void own(view<const X, Rank>& field, arena& room) {
@@ -234,29 +227,6 @@ class prepared {
     field = copy;
   }
 
-  /// How `forward` is cut up as a convolution, for up to `length` tokens.
-  void cut(index_t length) noexcept {
-    taps_ = length;
-    if (length == 0) return;
-    cut_ = detail::convolution_cut_of<accum>(problem({}, {}, length), form::convolution, 0, {.once = 0});
-    cut_.keeps = false;
-  }
-  auto problem(const input& u, const output& y, index_t tokens) const noexcept {
-    const view<const scalar, 3> shape_only(nullptr, {op_.u.extent(0), tokens, op_.u.extent(2)});
-    return detail::convolution_problem<scalar>{.u = u.present() ? u : shape_only, .y = y, .taps = taps_};
-  }
-  bool convolution_pays(index_t tokens) const noexcept {
-    if (tokens > taps_ || cut_.size == 0 || !settles_) return false;
-    const double blocks = std::ceil(static_cast<double>(tokens) / static_cast<double>(cut_.block));
-    return 2 * blocks * detail::convolution_costs<accum>::transform(cut_.size) <
-           static_cast<double>(tokens) * engine::template token_cost<accum>(op_);
-  }
-  void convolve(const input& u, const output& y) noexcept {
-    detail::convolution_cut now = cut_;
-    now.group = std::min(now.group, u.stride(2) == 1 ? simd::width<accum> : index_t{4});
-    detail::convolve<accum>(problem(u, y, u.extent(1)), now, detail::kernel_values<accum>{values_, cut_.size}, ctx_);
-  }
-
   /// Room for every call and for set_rate. No call needs more for more tokens than these.
   void reserve() {
     constexpr index_t enough = 64;
@@ -264,31 +234,15 @@ class prepared {
     bound most = op_;
     most.u = input(nullptr, {op_.u.extent(0), enough, op_.u.extent(2)});
     ctx_.reserve(workers * std::max(engine::bytes(most, {.form = form::recurrent}), engine::pack_bytes(op_)));
-    if constexpr (detail::has_kernel<Op>) {
-      if (cut_.size == 0) return;
-      const detail::kernel_values<accum> kept{};
-      ctx_.reserve(workers * std::max(kernel_scratch_bytes(op_, taps_),
-                                      detail::convolution_bytes<accum>(problem({}, {}, taps_), cut_, kept)));
-      detail::make_convolution_tables<accum>(cut_, ctx_);
-    }
+    if (kernels_.taps() == 0) return;
+    ctx_.reserve(workers * kernels_.bytes(most));
+    kernels_.make_tables(ctx_);
   }
 
   /// The coefficients and, where there is a length, the kernel's values.
   void compute() noexcept {
     engine::pack(op_, ctx_.scratch(0, engine::pack_bytes(op_)));
-    if constexpr (detail::has_kernel<Op>) {
-      if (cut_.size == 0) return;
-      if constexpr (requires { engine::settles(op_); }) settles_ = engine::settles(op_);
-      const index_t channels = engine::inputs(op_);
-      kernel(prechecked, op_, view<accum, 2>(values_, {channels, taps_}, {cut_.size, 1}), ctx_);
-      auto p = problem({}, {}, taps_);
-      p.skip = op_.D;
-      const auto& transform = ctx_.cache<detail::polynomial_transforms<accum>>().at(cut_.size);
-      for (index_t d = 0; d < channels; ++d) {
-        const auto there = [](index_t, accum*, arena) noexcept {};
-        detail::transform_taps(p, there, d, transform, values_ + d * cut_.size, arena());
-      }
-    }
+    if (kernels_.taps() > 0) kernels_.compute(op_, values_, ctx_);
   }
 
   /// Other steps, made beside those that are in use: refused, they are gone.
@@ -310,10 +264,8 @@ class prepared {
   view<number, state_rank> h_{};
   view<const accum, 1> dt_{};  // as prepared
   view<accum, 1> steps_[2]{};  // of set_rate: the next, and those in use
-  index_t taps_ = 0;           // the kernel's length
-  detail::convolution_cut cut_{};
-  bool settles_ = true;
-  accum* values_ = nullptr;  // [channels, cut_.size]
+  typename engine::template kept<Op> kernels_{};
+  accum* values_ = nullptr;  // of the kernels
 };
 
 /// An operator of a time-invariant system made ready for streams: `auto filter = prepare(op, {.length = 4096})`. `u`,

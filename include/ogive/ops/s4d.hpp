@@ -69,8 +69,8 @@ void discretise(const s4d<T, AType>& op, const view<AType, 2>& A_bar, const view
   ask.given("A_bar", A_bar).given("B_bar", B_bar);
   ask.extents("A_bar", A_bar, op.A.extents(), "[D, N] as A").extents("B_bar", B_bar, op.A.extents(), "[D, N] as A");
   ask.output("A_bar", A_bar).output("B_bar", B_bar).apart("A_bar", A_bar, "B_bar", B_bar);
-  detail::modes_apart(ask, op, "A_bar", A_bar);
-  detail::modes_apart(ask, op, "B_bar", B_bar);
+  detail::apart_from_fields(ask, op)("A_bar", A_bar);
+  detail::apart_from_fields(ask, op)("B_bar", B_bar);
   require(ask.result());
   for (index_t d = 0; d < op.A.extent(0); ++d) {
     for (index_t n = 0; n < op.A.extent(1); ++n) {

@@ -3,7 +3,9 @@
 //   h_t = a ⊙ h_{t-1} + w ⊙ B u_t,   y_t = 2 Re(C h_t) + D ⊙ u_t,   h ∈ C^N
 //
 // with a and w from h' = A h by the rule: zero-order hold has a = exp(Δ A), w = (exp(Δ A) − 1)/A, and bilinear
-// a = (1 + ΔA/2)/(1 − ΔA/2), w = Δ/(1 − ΔA/2). One mode of each conjugate pair is kept. A bidirectional layer is two
+// a = (1 + ΔA/2)/(1 − ΔA/2), w = Δ/(1 − ΔA/2). One mode of each conjugate pair is kept. As a convolution
+// y = K ∗ u + D ⊙ u and what the initial state leaves, K_l = 2 Re(C Diag(aˡ w) B): `step` and `recurrent` go token by
+// token, `convolution` by transforms, and `forward` takes what is cheaper for the shape. A bidirectional layer is two
 // calls, one on views that run backwards. Smith, Warrington & Linderman, Simplified State Space Layers for Sequence
 // Modeling, arXiv:2208.04933, whose Λ, B̃ and C̃ are A, B and C.
 #pragma once
@@ -100,12 +102,11 @@ struct s5 {
   }
 
   void check_fields(core::checker& ask) const noexcept {
-    const index_t M = u.extent(2), N = A.extent(0);
-    ask.given("u", u).given("A", A).given("B", B).given("C", C);
+    const index_t N = A.extent(0);
+    ask.given("A", A).extents("A", A, {-1}, "[N]");
     if (rule != discretisation::none) ask.given("dt", dt);
-    ask.extents("u", u, {-1, -1, -1}, "[B, L, M]").extents("A", A, {-1}, "[N]");
-    ask.extents("B", B, {N, M}, "[N, M], N as A, M as u").extents("C", C, {D.present() ? M : -1, N}, "[P, N], N as A");
-    ask.extents("dt", dt, {N}, "[N] as A").extents("D", D, {M}, "[M] as u");
+    ask.extents("dt", dt, {N}, "[N] as A");
+    check_shared_modes(ask, *this, N);
     if (ask && rule == discretisation::generalised_bilinear && !(alpha >= 0 && alpha <= 1)) {
       ask.refuse("alpha", status_code::value) << "must be in [0, 1]";
     }

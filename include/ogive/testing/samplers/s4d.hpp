@@ -2,40 +2,9 @@
 #pragma once
 
 #include <ogive/ops/s4d.hpp>
-#include <ogive/reference/lti.hpp>
-#include <ogive/testing/samplers.hpp>
+#include <ogive/testing/samplers/spectral_norms.hpp>
 
 namespace ogive::testing {
-
-/// Stands for the magnitudes of S4D: those of modes that are moduli, and in y at least ‖K‖ ‖u‖ of a channel of a
-/// sequence, initial state included, since by transforms every term of it may leave its rounding in every output.
-template <class Op>
-struct s4d_norms {
-  Op op;
-};
-template <class Op>
-struct sampler<s4d_norms<Op>> {
-  template <class Acc, class State>
-  static void define(const s4d_norms<Op>& x, const State& st, const view<double, 3>& y) {
-    reference::evaluate<Acc>(x.op, st, y);
-    const index_t L = x.op.u.extent(1), channels = x.op.u.extent(2);
-    tensor<double, 2> K({channels, L});
-    reference::kernel<Acc>(x.op, K.all());
-    for (const reference::sequence& at : reference::sequences(x.op, x.op.u.extent(0), L)) {
-      for (index_t c = 0; c < channels; ++c) {
-        double inputs = 0, taps = 0, most = 0;
-        for (index_t t = at.begin; t < at.live; ++t) {
-          inputs += std::pow(static_cast<double>(x.op.u(at.batch, t, c)), 2);
-          most = std::fmax(most, y(at.batch, t, c));
-        }
-        for_each(K.all()[c], [&](double tap, index_t) { taps += tap * tap; });
-        for (index_t t = at.begin; t < at.end; ++t) {
-          y(at.batch, t, c) = std::fmax(std::fmax(y(at.batch, t, c), most), std::sqrt(inputs * taps));
-        }
-      }
-    }
-  }
-};
 
 template <storage T, class AType>
 struct sampler<s4d<T, AType>> {
@@ -111,7 +80,7 @@ struct sampler<s4d<T, AType>> {
     reference::evaluate<Acc>(x, st, y);
   }
   /// The same modes with Ā and B̄ as moduli.
-  static s4d_norms<op> absolute(op x, memory& room) {
+  static spectral_norms<op> absolute(op x, memory& room) {
     const auto A_bar = room.take<AType>(x.A.extents()), B_bar = room.take<AType>(x.A.extents());
     discretise(x, A_bar, B_bar);
     x.u = testing::absolute(room, x.u);

@@ -4,8 +4,7 @@
 #include <ogive/ops/lru.hpp>
 #include <ogive/ops/lti.hpp>
 #include <ogive/ops/s5.hpp>
-#include <ogive/reference/lti.hpp>
-#include <ogive/testing/samplers.hpp>
+#include <ogive/testing/samplers/spectral_norms.hpp>
 
 namespace ogive::testing {
 
@@ -42,13 +41,13 @@ struct sampler<lti<T>> : shared_state_sampler<lti<T>> {
     if (coin(random)) x.D = draw_uniform<accum>(random, room, shape<2>{P, M});
     return x;
   }
-  static op absolute(op x, memory& room) {
+  static spectral_norms<op> absolute(op x, memory& room) {
     x.u = testing::absolute(room, x.u);
     x.A_bar = testing::absolute(room, x.A_bar);
     x.B_bar = testing::absolute(room, x.B_bar);
     x.C = testing::absolute(room, x.C);
     x.D = testing::absolute(room, x.D);
-    return x;
+    return {x};
   }
   /// A sum over the state and the inputs per token, then over the state and the inputs once more.
   static index_t roundings(const op& x) {
@@ -97,7 +96,7 @@ struct sampler<s5<T>> : shared_state_sampler<s5<T>> {
   }
 
   /// Modes |a| and |w|, as the rule exp(Δ A), Δ makes them of log|a|/Δ and a B that has the rest.
-  static op absolute(op x, memory& room) {
+  static spectral_norms<op> absolute(op x, memory& room) {
     const auto rates = room.copy(x.A);
     const auto in = room.copy(testing::absolute(room, x.B));
     for (index_t n = 0; n < x.A.extent(0); ++n) {
@@ -112,7 +111,7 @@ struct sampler<s5<T>> : shared_state_sampler<s5<T>> {
     x.u = testing::absolute(room, x.u);
     x.C = testing::absolute(room, x.C);
     x.D = testing::absolute(room, x.D);
-    return x;
+    return {x};
   }
   /// Three products of two numbers per token and the error of a, then sums over inputs and modes; some for a and w.
   static index_t roundings(const op& x) { return 8 * x.u.extent(1) + 4 * (x.u.extent(2) + x.A.extent(0)) + 32; }
@@ -145,7 +144,7 @@ struct sampler<lru<T>> : shared_state_sampler<lru<T>> {
     constexpr accum sizes[] = {accum(-30), accum(-12), accum(-3), accum(2), accum(6)};
     for_each(x.nu_log, [&](const accum& nu, index_t) { const_cast<accum&>(nu) = sizes[random.integer(0, 4)]; });
   }
-  static op absolute(op x, memory& room) {
+  static spectral_norms<op> absolute(op x, memory& room) {
     const auto angles = room.copy(x.theta_log);
     for_each(angles, [](accum& angle, index_t) { angle = -std::numeric_limits<accum>::infinity(); });
     x.theta_log = angles;
@@ -153,7 +152,7 @@ struct sampler<lru<T>> : shared_state_sampler<lru<T>> {
     x.B = testing::absolute(room, x.B);
     x.C = testing::absolute(room, x.C);
     x.D = testing::absolute(room, x.D);
-    return x;
+    return {x};
   }
   static index_t roundings(const op& x) { return 8 * x.u.extent(1) + 4 * (x.u.extent(2) + x.C.extent(1)) + 32; }
 };
