@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstdlib>
 #include <ctime>
 
 namespace ogive::bench {
@@ -24,6 +25,9 @@ inline double thread_seconds() noexcept {
 #endif
 }
 
+/// Whether the environment asks, by OGIVE_BENCH_ONCE, that things be run and not measured: a smoke test.
+inline bool only_once() noexcept { return std::getenv("OGIVE_BENCH_ONCE") != nullptr; }
+
 class stopwatch {
  public:
   explicit stopwatch(int threads) noexcept : now_(threads == 1 ? thread_seconds : wall_seconds) {}
@@ -38,6 +42,7 @@ class stopwatch {
     constexpr double patience = 6;  // seconds after which fewer must do
     const double begin = wall_seconds();
     std::array<double, sizeof...(Work)> seconds{one(work, 1)...};
+    if (only_once()) return seconds;
     std::array<int, sizeof...(Work)> calls{};
     for (std::size_t i = 0; i < calls.size(); ++i) {
       calls[i] = static_cast<int>(std::clamp(sample / seconds[i], 1.0, 1e4));

@@ -3,8 +3,11 @@
 // used, as in any other program.
 #pragma once
 
+#include <ogive/engine/diagonal_backward.hpp>
+#include <ogive/engine/diagonal_scan.hpp>
 #include <ogive/engine/matrix_backward.hpp>
-#include <ogive/engine/product.hpp>
+#include <ogive/engine/product_backward.hpp>
+#include <ogive/engine/softmax.hpp>
 
 #define OGIVE_MATRIX_KERNELS_OF(how, Acc, ...)                                                \
   how template class ogive::detail::matrix_task<Acc, ogive::simd::default_arch, __VA_ARGS__>; \
@@ -20,7 +23,21 @@
 
 #define OGIVE_PRODUCT_KERNELS(how, Acc)                                                                           \
   how template class ogive::detail::left_task<Acc, ogive::simd::default_arch, ogive::detail::plain_weights<Acc>>; \
-  how template class ogive::detail::right_task<Acc, ogive::simd::default_arch>;
+  how template class ogive::detail::right_task<Acc, ogive::simd::default_arch>;                                   \
+  how template class ogive::detail::product_backward_task<Acc, ogive::simd::default_arch>;
+
+#define OGIVE_SOFTMAX_KERNELS(how, Acc)                                                                             \
+  how template class ogive::detail::left_task<Acc, ogive::simd::default_arch, ogive::detail::softmax_weights<Acc>>; \
+  how template class ogive::detail::softmax_rows_task<Acc, ogive::simd::default_arch>;
+
+#define OGIVE_DIAGONAL_KERNELS_OF(how, Acc, complex)                                        \
+  how template class ogive::detail::diagonal_task<Acc, ogive::simd::default_arch, complex>; \
+  how template class ogive::detail::diagonal_scan<Acc, ogive::simd::default_arch, complex>; \
+  how template class ogive::detail::diagonal_backward_task<Acc, ogive::simd::default_arch, complex>;
+
+#define OGIVE_DIAGONAL_KERNELS(how, Acc)     \
+  OGIVE_DIAGONAL_KERNELS_OF(how, Acc, false) \
+  OGIVE_DIAGONAL_KERNELS_OF(how, Acc, true)
 
 OGIVE_MATRIX_KERNELS(extern, additive, float)
 OGIVE_MATRIX_KERNELS(extern, additive, double)
@@ -32,3 +49,7 @@ OGIVE_BONUS_KERNELS(extern, float)
 OGIVE_BONUS_KERNELS(extern, double)
 OGIVE_PRODUCT_KERNELS(extern, float)
 OGIVE_PRODUCT_KERNELS(extern, double)
+OGIVE_SOFTMAX_KERNELS(extern, float)
+OGIVE_SOFTMAX_KERNELS(extern, double)
+OGIVE_DIAGONAL_KERNELS(extern, float)
+OGIVE_DIAGONAL_KERNELS(extern, double)

@@ -161,9 +161,7 @@ class softmax_rows_task {
     return r;
   }
 
-  OGIVE_NOINLINE static void run(const problem& p, index_t task, arena memory) noexcept {
-    softmax_rows_task(p, task, memory).rows();
-  }
+  OGIVE_NOINLINE static void run(const problem& p, index_t task, arena memory) noexcept;
 
   softmax_rows_task(const problem& p, index_t task, arena& memory) noexcept
       : p_(p), m_(carve(p, memory)), sequence_(product_sequence::of(p, task / p.heads)), head_(task % p.heads) {}
@@ -319,6 +317,12 @@ class softmax_rows_task {
   product_sequence sequence_;
   index_t head_;
 };
+
+// Not inline, so that an extern template spares a unit the bodies.
+template <class Acc, class Arch>
+void softmax_rows_task<Acc, Arch>::run(const problem& p, index_t task, arena memory) noexcept {
+  softmax_rows_task(p, task, memory).rows();
+}
 
 template <class Acc>
 using softmax_blocks_task = left_task<Acc, simd::default_arch, softmax_weights<Acc>>;

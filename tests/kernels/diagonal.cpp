@@ -1,0 +1,4 @@
+#include "tests/kernels/kernels.hpp"
+
+OGIVE_DIAGONAL_KERNELS(, float)
+OGIVE_DIAGONAL_KERNELS(, double)
