@@ -69,7 +69,7 @@ void table::print_markdown(std::ostream& out) const {
   std::size_t column = 0;
   for (const group& g : groups) {
     for (std::size_t c = 0; c < g.columns; ++c, ++column) {
-      if (!g.title.empty()) full[column] = g.title + ": " + full[column];
+      if (!g.title.empty()) full[column] = g.title + (full[column].empty() ? "" : ": " + full[column]);
     }
   }
   print_row(full);
