@@ -101,7 +101,7 @@ TEST_CASE("an extensible format is what its extension says") {
 TEST_CASE("no samples are no fault; sizes beyond the file are one") {
   CHECK(wav::decode(of(1, 2, 16, {})).samples.empty());
   CHECK(wav::decode(wav::encode({8000, 2, {}})).samples.empty());
-  for (const std::size_t size_at : {16, 40}) {  // of the format, of the samples
+  for (const std::size_t size_at : std::initializer_list<std::size_t>{16, 40}) {  // of the format, of the samples
     file f = of(1, 1, 16, file(8, 0));
     for (std::size_t i = 0; i < 4; ++i) f[size_at + i] = 0xFF;
     CHECK(word_of(f) == "truncated");
