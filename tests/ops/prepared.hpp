@@ -49,7 +49,7 @@ class prepared_trial {
     filter_.forward(x_.op.u, y_, {.form = form::recurrent});
     CHECK(testing::difference(y_, expected_).empty());
     for (const form way : {form::automatic, form::convolution}) {
-      if (way == form::convolution && !detail::has_kernel<Op>) continue;
+      if (way == form::convolution && !ogive::detail::has_kernel<Op>) continue;
       filter_.forward(x_.op.u, y_, {.form = way});
       CHECK(testing::excess(y_, defined.o, defined.o_size, defined.relative + testing::unit_roundoff<T>()) ==
             std::string());
@@ -58,7 +58,7 @@ class prepared_trial {
 
   /// Other steps are those of an operator that was prepared with them.
   void changes_rate() {
-    if constexpr (detail::has_steps_in_time<Op>) {
+    if constexpr (ogive::detail::has_steps_in_time<Op>) {
       for (const double rate : {2.0, 0.6, 1.0}) {
         const Op other = at_rate(x_.op, rate, x_.room);
         if (!steps()) {
@@ -69,7 +69,7 @@ class prepared_trial {
         filter_.reset();
         rate < 1 ? filter_.set_steps(other.dt) : filter_.set_rate(rate);
         stream_equals(other);
-        const options how{.form = detail::has_kernel<Op> ? form::convolution : form::recurrent};
+        const options how{.form = ogive::detail::has_kernel<Op> ? form::convolution : form::recurrent};
         filter_.forward(other.u, y_, how);
         prepare(other, {.sequences = batch(), .length = length()}).forward(other.u, expected_, how);
         CHECK(testing::difference(y_, expected_).empty());
