@@ -57,7 +57,7 @@ class prepared_trial {
 
   /// Other steps are those of an operator that was prepared with them.
   void changes_rate() {
-    if constexpr (detail::has_steps_in_time<Op>) {
+    if constexpr (ogive::detail::has_steps_in_time<Op>) {
       for (const double rate : {2.0, 0.6, 1.0}) {
         const Op other = at_rate(x_.op, rate, x_.room);
         if (!steps()) {
