@@ -30,6 +30,7 @@ struct forward_call {
   testing::output_view<Op> o{};
   static constexpr bool keeps = requires { st.snapshots; }
   &&!testing::timeless<Op>;
+  static constexpr bool bounds = keeps && requires { st.boundaries; };
 
   forward_call(testing::rng& random, testing::memory& room, const slots& of) {
     op = testing::sampler<Op>::draw(random, room, B, L);
@@ -41,11 +42,14 @@ struct forward_call {
         using View = std::remove_cvref_t<decltype(pool)>;
         pool = room.template take<S>(testing::pool_extents<View::rank>(count, testing::sampler<Op>::slot(op)));
       };
-      give(st.snapshots, B * L), give(st.boundaries, 4);
-      if constexpr (requires { st.z_snapshots; }) give(st.z_snapshots, B * L), give(st.z_boundaries, 4);
+      give(st.snapshots, B * L);
       st.snapshot_slots = view<const std::int32_t, 2>(of.after, {B, L});
-      st.boundary_slots = view<const std::int32_t, 2>(of.at, {B, 2});
-      st.interval = 3;
+      if constexpr (bounds) {
+        give(st.boundaries, 4);
+        if constexpr (requires { st.z_snapshots; }) give(st.z_snapshots, B * L), give(st.z_boundaries, 4);
+        st.boundary_slots = view<const std::int32_t, 2>(of.at, {B, 2});
+        st.interval = 3;
+      }
     }
   }
   status ask() const { return check(op, st, o); }
@@ -54,7 +58,8 @@ struct forward_call {
     std::apply([&](auto... field) { (f(op.*field, role::read), ...); }, testing::detail::fields_of<Op>());
     f(o, role::written), f(st.initial, role::initial), f(st.final, role::final);
     if constexpr (requires { st.z_final; }) f(st.z_initial, role::initial), f(st.z_final, role::final);
-    if constexpr (keeps) f(st.snapshots, role::kept), f(st.boundaries, role::kept);
+    if constexpr (keeps) f(st.snapshots, role::kept);
+    if constexpr (bounds) f(st.boundaries, role::kept);
     if constexpr (keeps && requires { st.z_snapshots; }) f(st.z_snapshots, role::kept), f(st.z_boundaries, role::kept);
   }
 };
