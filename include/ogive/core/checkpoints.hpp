@@ -33,7 +33,7 @@ class checkpoints {
   /// What a call is: checkpoints are good for another one that is the same.
   struct call {
     const char* op = nullptr;
-    std::array<index_t, 14> numbers{};
+    std::array<index_t, 13> numbers{};
 
     bool operator==(const call& other) const noexcept {
       return op != nullptr && other.op != nullptr && std::strcmp(op, other.op) == 0 && numbers == other.numbers;

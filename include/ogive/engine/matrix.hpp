@@ -489,18 +489,23 @@ void run_matrix(const Op& op, const State& st, const view<typename Op::scalar, 4
   }
   matrix_problem<Acc> whole = describe<Acc>(bound, st, shape_of_run, in_place, how);
   whole.segment = segment;
-  if (keeping != nullptr) whole.states = keeping->hooks();
+  if (keeping != nullptr) {
+    whole.states = keeping->hooks();
+    whole.normalise = keeping->to.normalisers != nullptr;
+  }
   run_tasks_of<Op>(&whole, 1, ctx);
 }
 
-/// A forward that keeps what its backward wants.
+/// A forward that keeps what its backward wants; of a state with a normaliser also z, whoever will ask for its
+/// gradient.
 template <class Op, class State>
 void run_keeping(const Op& op, const State& st, const view<typename Op::scalar, 4>& o, const options& how, context& ctx,
                  checkpoints& kept) {
   using Acc = matrix_accum<Op, State>;
   const matrix_binding<Op> bound{&op, &o};
   const options back = backward_options(policies_of<Op>, op.extents(), {.chunk = kept.interval()});
-  const auto p = describe<Acc>(bound, st, form::chunked, false, back);
+  auto p = describe<Acc>(bound, st, form::chunked, false, back);
+  p.normalise = with_normaliser<State>;
   const index_t interval = p.plan.chunk;
   arena counted;
   matrix_checkpoints<Acc>::of(p, interval, counted);

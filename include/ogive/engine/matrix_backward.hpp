@@ -1398,9 +1398,8 @@ struct matrix_backward_engine {
   }
 
   /// Whether checkpoints are of a call like this one, of which everything else has been asked.
-  template <class Op, class State, class Gradient>
-  static status check_checkpoints(const Op& op, const State& st, const Gradient& d_st, options how,
-                                  const checkpoints& kept) noexcept {
+  template <class Op, class State>
+  static status check_checkpoints(const Op& op, const State& st, options how, const checkpoints& kept) noexcept {
     using Acc = matrix_accum<Op, State>;
     core::checker ask(op.name);
     const checkpoints::call& theirs = kept.of();
@@ -1410,13 +1409,8 @@ struct matrix_backward_engine {
     }
     const view<typename Op::scalar, 4> o;
     if (how.chunk == 0) how.chunk = kept.interval();
-    auto p = describe<Acc>(matrix_binding<Op>{&op, &o}, st, form::chunked, false,
-                           backward_options(policies_of<Op>, op.extents(), how));
-    const auto cotangents = reversed<Op>(d_st);
-    if constexpr (requires { op.normalise; }) {
-      const bool wanted = op.normalise || cotangents.z_initial.present() || cotangents.z_final.present();
-      p.normalise = wanted || theirs.numbers[12] == 1;
-    }
+    const auto p = describe<Acc>(matrix_binding<Op>{&op, &o}, st, form::chunked, false,
+                                 backward_options(policies_of<Op>, op.extents(), how));
     const auto ours = matrix_checkpoints<Acc>::call_of(op.name, p, p.plan.chunk);
     if (theirs == ours) return ask.result();
     constexpr const char* names[] = {"bytes of a number",
@@ -1431,7 +1425,6 @@ struct matrix_backward_engine {
                                      "V",
                                      "row of a state",
                                      "row of z",
-                                     "normaliser",
                                      "lists of sequences"};
     std::size_t i = 0;
     while (i < ours.numbers.size() && ours.numbers[i] == theirs.numbers[i]) ++i;
@@ -1531,10 +1524,9 @@ struct operands_backward_engine {
                        const checkpoints* kept = nullptr) {
     matrix_backward_engine::backward(op.operands(), st, d_o, d_st, op.gradients(d), how, ctx, kept);
   }
-  template <class Op, class State, class Gradient>
-  static status check_checkpoints(const Op& op, const State& st, const Gradient& d_st, const options& how,
-                                  const checkpoints& kept) noexcept {
-    return matrix_backward_engine::check_checkpoints(op.operands(), st, d_st, how, kept);
+  template <class Op, class State>
+  static status check_checkpoints(const Op& op, const State& st, const options& how, const checkpoints& kept) noexcept {
+    return matrix_backward_engine::check_checkpoints(op.operands(), st, how, kept);
   }
 };
 

@@ -9,8 +9,8 @@ namespace ogive {
 inline namespace OGIVE_ABI {
 namespace detail {
 
-/// States [slots, H, K, row] and, of a normaliser, z [slots, H, row of z]; sequence s has the slots from first(s) on,
-/// one for each `interval` tokens.
+/// States [slots, H, K, row] and after them, of a normaliser, z [slots, H, row of z]; sequence s has the slots from
+/// first(s) on, one for each `interval` tokens.
 template <class Acc>
 struct matrix_checkpoints {
   Acc* states = nullptr;
@@ -50,8 +50,7 @@ struct matrix_checkpoints {
     const matrix_extents& n = p.n;
     return {op,
             {static_cast<index_t>(sizeof(Acc)), interval, n.batch, n.length, p.sequences, n.query_heads, n.key_heads,
-             n.heads, n.key_dim, n.value_dim, p.plan.state_rows, p.plan.k_stride, p.normalise ? 1 : 0,
-             static_cast<index_t>(lists)}};
+             n.heads, n.key_dim, n.value_dim, p.plan.state_rows, p.plan.k_stride, static_cast<index_t>(lists)}};
   }
 
   index_t length_of(index_t sequence) const noexcept {

@@ -12,7 +12,7 @@
 // and where it has gradients, for operators with the types `gradient` and `default_state_gradient`,
 //   check_backward(op, st, d_o, d_st, d, how), backward_bytes(op, how), backward(op, st, d_o, d_st, d, how, ctx)
 // and where a forward can keep states for it,
-//   forward(op, st, o, how, ctx, kept), check_checkpoints(op, st, d_st, how, kept), and backward(…, ctx, &kept)
+//   forward(op, st, o, how, ctx, kept), check_checkpoints(op, st, how, kept), and backward(…, ctx, &kept)
 #pragma once
 
 #include <ogive/core/checkpoints.hpp>
@@ -118,9 +118,8 @@ concept has_gradient = has_engine<Op> && requires {
 
 template <class Op>
 concept keeps_checkpoints = has_gradient<Op> &&
-    requires(const Op& op, const typename Op::default_state& st, const typename Op::default_state_gradient& d_st,
-             const checkpoints& kept) {
-  gradients_of<Op>::check_checkpoints(op, st, d_st, options(), kept);
+    requires(const Op& op, const typename Op::default_state& st, const checkpoints& kept) {
+  gradients_of<Op>::check_checkpoints(op, st, options(), kept);
 };
 
 }  // namespace detail
@@ -272,7 +271,7 @@ void backward(const Op& op, State&& st, const std::type_identity_t<cotangent<out
   using rules = detail::gradients_of<Op>;
   const auto own = engine_for<Op>::template own<Op>(st);
   require(rules::check_backward(op, own, d_o, d_st, d, how));
-  require(rules::check_checkpoints(op, own, d_st, how, kept));
+  require(rules::check_checkpoints(op, own, how, kept));
   rules::backward(op, own, d_o, d_st, d, how, ctx, &kept);
 }
 
