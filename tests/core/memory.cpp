@@ -4,6 +4,7 @@
 
 #include "tests/catch.hpp"
 
+#include <limits>
 #include <vector>
 
 namespace {
@@ -38,4 +39,20 @@ TEST_CASE("advice about memory that covers no whole large page is not taken") {
   ogive::advise_large_pages({memory.data() + 1, memory.size() - 1});  // from where it begins, only whole pages
   memory.back() = std::byte{1};
   CHECK(memory.front() == std::byte{0});
+}
+
+TEST_CASE("memory that there cannot be is refused, and is not next to nothing") {
+  using ogive::tensor;
+  constexpr ogive::index_t half = ogive::index_t{1} << 32, most = std::numeric_limits<ogive::index_t>::max();
+  CHECK_THROWS_AS((tensor<float, 1>({most / 2 + 2})), ogive::shape_error);  // a multiple of 2^64 bytes, and 4
+  CHECK_THROWS_AS((tensor<float, 2>({half, half})), ogive::shape_error);
+  CHECK_THROWS_AS((tensor<float, 3>({0, half, half})), ogive::shape_error);
+  CHECK_THROWS_AS((tensor<float, 2>({2, 1}, {most / 2 + 1, 1}, 0.0F)), ogive::shape_error);
+  CHECK_THROWS_AS((tensor<float, 2>({3, 1}, {most, 1}, 0.0F)), ogive::shape_error);
+  ogive::context ctx;
+  ctx.reserve(64);
+  CHECK_THROWS_AS(ctx.reserve(std::numeric_limits<std::size_t>::max()), std::invalid_argument);
+  CHECK(ctx.capacity() == 0);
+  ctx.reserve(64);
+  CHECK(ctx.capacity() == 64);
 }

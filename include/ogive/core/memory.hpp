@@ -2,8 +2,11 @@
 // page at nearly every row; in large pages it stays within what the processor's table of pages holds.
 #pragma once
 
+#include <ogive/core/error.hpp>
+
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <new>
 #include <span>
 
@@ -27,8 +30,12 @@ inline constexpr std::size_t large_page = std::size_t{1} << 21;
 /// Half a large page and more starts at the boundary of one, so that all of it can lie in such.
 constexpr std::size_t alignment_of(std::size_t bytes) noexcept { return bytes >= large_page / 2 ? large_page : 64; }
 
-/// Uninitialised, aligned to 64 bytes at least, in large pages where there is enough of it.
+/// Uninitialised, aligned to 64 bytes at least, in large pages where there is enough of it. What no machine has is
+/// refused before it is rounded up, which would wrap round to next to nothing.
 inline void* allocate(std::size_t bytes) {
+  if (bytes > std::numeric_limits<std::size_t>::max() / 2) {
+    raise(status(status_code::scratch) << "ogive: more memory is asked for than there can be");
+  }
   const std::size_t alignment = alignment_of(bytes);
   if (alignment == large_page) bytes = (bytes + large_page - 1) / large_page * large_page;
   void* memory = ::operator new (bytes, std::align_val_t{alignment});

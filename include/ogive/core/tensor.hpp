@@ -15,10 +15,13 @@ template <class T, std::size_t Rank>
 class tensor {
  public:
   tensor() noexcept = default;
-  explicit tensor(const shape<Rank>& extents, T fill = T{}) : tensor(extents, core::row_major(extents), fill) {}
+  /// \throws shape_error when no memory could hold it.
+  explicit tensor(const shape<Rank>& extents, T fill = T{})
+      : tensor(extents, core::row_major(possible(extents, volume_of(extents))), fill) {}
 
   /// With strides of its own (padded rows); `fill` goes to the padding too.
-  tensor(const shape<Rank>& extents, const shape<Rank>& strides, T fill) : extents_(extents), strides_(strides) {
+  tensor(const shape<Rank>& extents, const shape<Rank>& strides, T fill)
+      : extents_(possible(extents, std::max(volume_of(extents), reach_of(extents, strides)))), strides_(strides) {
     index_t last = 0;
     for (std::size_t axis = 0; axis < Rank; ++axis) last += std::max<index_t>(extents[axis] - 1, 0) * strides[axis];
     held_ = core::volume(extents) == 0 ? 0 : last + 1;
@@ -71,6 +74,25 @@ class tensor {
     std::swap(strides_, other.strides_);
     std::swap(held_, other.held_);
     std::swap(data_, other.data_);
+  }
+
+  // In double: what has as many elements as this would wrap round an integer, to few.
+  static double volume_of(const shape<Rank>& extents) noexcept {
+    double product = 1;
+    for (const index_t extent : extents) product *= static_cast<double>(std::max<index_t>(extent, 1));
+    return product;
+  }
+  static double reach_of(const shape<Rank>& extents, const shape<Rank>& strides) noexcept {
+    double last = 0;
+    for (std::size_t axis = 0; axis < Rank; ++axis) {
+      last += static_cast<double>(std::max<index_t>(extents[axis], 1) - 1) * static_cast<double>(strides[axis]);
+    }
+    return last;
+  }
+  static const shape<Rank>& possible(const shape<Rank>& extents, double elements) {
+    if (elements * sizeof(T) < 0x1p62) return extents;
+    raise(status(status_code::shape) << "ogive::tensor: no memory could hold " << std::span<const index_t>(extents)
+                                     << " elements");
   }
 
   struct release {
