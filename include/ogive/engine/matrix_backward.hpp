@@ -33,10 +33,11 @@ struct matrix_backward_problem {
   matrix_checkpoints<Acc> kept;  // no states: a first sweep makes them
   state_hooks<Acc> cotangents;   // loads that of the final state, saves the gradient of the initial one
   bool accumulate = false;
-  bool sums = false;    // some gradients are sums over tokens and sequences
-  index_t chunks = 0;   // of the longest sequence
-  index_t room = 0;     // elements that the operator's own adjoints want
-  index_t weights = 0;  // elements of the gradients of what all heads share, where these are wanted
+  bool sums = false;       // some gradients are sums over tokens and sequences
+  index_t chunks = 0;      // of the longest sequence
+  index_t room = 0;        // elements that the operator's own adjoints want
+  index_t weights = 0;     // elements of the gradients of what all heads share, where these are wanted
+  bool undivided = false;  // the heads of a unit share gates, to whose gradients the adjoints add
 
   /// Heads that share a key or a query head with others are a unit: their gradients are summed.
   index_t units() const noexcept {
@@ -48,7 +49,7 @@ struct matrix_backward_problem {
   index_t parts() const noexcept {
     constexpr index_t most_heads = 8;  // of a part: the products of shared scores are made once in each
     const index_t groups = unit_groups(), members = forward.plan.members;
-    if (groups * members <= most_heads || weights > 0) return 1;
+    if (groups * members <= most_heads || weights > 0 || undivided) return 1;
     const index_t of = groups > 1 ? groups : members,
                   at_once = std::max<index_t>(1, groups > 1 ? most_heads / members : most_heads);
     return (of + at_once - 1) / at_once;
@@ -1331,6 +1332,7 @@ matrix_backward_problem<Acc> describe_backward(const matrix_again_binding<Op>& b
   if constexpr (requires { bound.op->template adjoint_room<Acc>(0); }) {
     p.room = bound.op->template adjoint_room<Acc>(p.forward.plan.chunk);
   }
+  p.undivided = requires { Op::gates_of_keys; };
   if constexpr (with_weights<Op>) {
     const auto weights = bound.op->weights(*gradients.d);
     if (weights.wanted()) p.weights = weights.size();

@@ -27,6 +27,7 @@ struct gated_features : feature_attention<T, Map> {
 
   static constexpr const char* name = "gated_rfa";
   static constexpr decay decays = decay::scalar;
+  static constexpr bool gates_of_keys = true;  // to the gradient of one, all heads of its key add
 
   void check_fields(core::checker& ask) const noexcept {
     ungated::check_fields(ask);
