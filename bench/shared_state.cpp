@@ -30,8 +30,8 @@ tensor<T, Rank> random(testing::rng& source, const shape<Rank>& extents, double 
 /// Arguments of both operators: M inputs, N numbers or modes of the state, as many outputs as inputs.
 struct systems {
   testing::rng source{7};
-  index_t M, N, L, B;
-  tensor<float, 3> u = random<float>(source, shape<3>{B, L, M}), y{{B, L, M}};
+  index_t M, N, L, batch;
+  tensor<float, 3> u = random<float>(source, shape<3>{batch, L, M}), y{{batch, L, M}};
   tensor<float, 2> A = random<float>(source, shape<2>{N, N}, 1 / static_cast<double>(N)),
                    B = random<float>(source, shape<2>{N, M}), C = random<float>(source, shape<2>{M, N}), h{{1, N}};
   tensor<std::complex<float>, 1> modes{{N}};
@@ -40,7 +40,7 @@ struct systems {
   float dt = 0.1F;
 
   systems(index_t inputs, index_t states, index_t length, index_t sequences = 1)
-      : M(inputs), N(states), L(length), B(sequences) {
+      : M(inputs), N(states), L(length), batch(sequences) {
     for (auto& A_n : modes.flat()) A_n = {-0.5F, static_cast<float>(3 * source.uniform())};
   }
   lti<float> dense() const { return {.u = u, .A_bar = A, .B_bar = B, .C = C}; }
