@@ -7,8 +7,6 @@
 #include "tests/catch.hpp"
 #include "tests/engine/workers.hpp"
 
-#include <barrier>
-
 using namespace ogive;
 using testing::way;
 
@@ -60,7 +58,8 @@ TEST_CASE("a selective scan is split in time") {
 
 TEST_CASE("a complex selective scan is split in time") {
   OGIVE_SEED(seed, 301);
-  for (const gates nature : {gates::usual, gates::hard, gates::slow}) check_splits<selective_scan<double, std::complex<double>>>(seed, nature);
+  for (const gates nature : {gates::usual, gates::hard, gates::slow})
+    check_splits<selective_scan<double, std::complex<double>>>(seed, nature);
 }
 
 TEST_CASE("HGRN is split in time") {
@@ -84,19 +83,11 @@ TEST_CASE("pools and teams split the time of a few channels as one thread does")
     for (int members = 2; members <= 5; ++members) {
       context forked = context::fork_join(pool, members);
       CHECK(testing::difference(testing::run<float>(how, op, given, forked), alone) == "");
-      std::barrier<> meet(members);
       testing::outcome<Op, float> together{testing::memory()};
       together.st = given;
       testing::give_finals(together.room, op, 1, together.st);
       together.o = together.room.take<float>(all);
-      pool(members, worker_body([&](int member) {
-             context mine =
-                 context::of({.ith = member,
-                              .nth = members,
-                              .barrier = [](void* user) { static_cast<std::barrier<>*>(user)->arrive_and_wait(); },
-                              .user = &meet});
-             testing::call(how, op, together.st, together.o, mine);
-           }));
+      testing::run_team(pool, members, [&](context& mine) { testing::call(how, op, together.st, together.o, mine); });
       CHECK(testing::difference(together, alone) == "");
     }
   }

@@ -7,7 +7,6 @@
 #include <ogive/ops/noncausal_linear_attention.hpp>
 #include <ogive/testing/trials.hpp>
 
-#include <barrier>
 #include <cstring>
 
 #include "tests/catch.hpp"
@@ -157,16 +156,8 @@ TEMPLATE_TEST_CASE("gradients of learned maps through attention", "",
     check_same(again, found);
   }
   constexpr int members = 3;
-  std::barrier<> meet(members);
   const gradients_of<Op> together(x);
-  pool(members, worker_body([&](int member) {
-         context mine =
-             context::of({.ith = member,
-                          .nth = members,
-                          .barrier = [](void* user) { static_cast<std::barrier<>*>(user)->arrive_and_wait(); },
-                          .user = &meet});
-         backward(x.op, {}, x.d_o.all(), {}, together.d, {}, mine);
-       }));
+  testing::run_team(pool, members, [&](context& mine) { backward(x.op, {}, x.d_o.all(), {}, together.d, {}, mine); });
   check_same(together, found);
   for (const index_t chunk : {1, 16, 150}) {
     const gradients_of<Op> other(x);

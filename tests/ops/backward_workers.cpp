@@ -55,16 +55,9 @@ void check_workers(const Op& op, const State& given, const testing::cotangents_o
     CHECK(forked.capacity() == room);
   }
   constexpr int members = 3;
-  std::barrier<> meet(members);
   auto together = testing::detail::run_backward(op, given, c, how);
-  pool(members, worker_body([&](int member) {
-         context mine =
-             context::of({.ith = member,
-                          .nth = members,
-                          .barrier = [](void* user) { static_cast<std::barrier<>*>(user)->arrive_and_wait(); },
-                          .user = &meet});
-         backward(op, given, c.o, together.st, together.d, how, mine);
-       }));
+  testing::run_team(pool, members,
+                    [&](context& mine) { backward(op, given, c.o, together.st, together.d, how, mine); });
   CHECK(testing::detail::gradient_gap(op, together, serial) == "");
 }
 

@@ -7,8 +7,6 @@
 
 #include <ogive/testing/trials.hpp>
 
-#include <barrier>
-
 namespace ogive::testing {
 
 /// What a law found. `text()` lists the first failures.
@@ -81,8 +79,8 @@ void forms_equal_the_definition(std::uint64_t seed, report& found) {
   });
 }
 
-/// Splitting the sequence and carrying the state changes nothing: to the bit at chunk boundaries, and in sweeps anywhere,
-/// or between tokens that are taken together; else rounding.
+/// Splitting the sequence and carrying the state changes nothing: to the bit at chunk boundaries, and in sweeps
+/// anywhere, or between tokens that are taken together; else rounding.
 template <class Op>
 void splitting_changes_nothing(std::uint64_t seed, report& found) {
   using S = storage_of<Op>;
@@ -183,19 +181,11 @@ void threads_change_nothing(std::uint64_t seed, report& found) {
         found.none(gap, x, how, ", ", workers, " workers");
       }
       constexpr int members = 3;
-      std::barrier<> meet(members);
       outcome<Op, S> together{memory()};
       together.st = given;
       give_finals(together.room, x.op, sequence_count(x.op), together.st);
       together.o = together.room.template take<typename Op::scalar>(sampler<Op>::output(x.op));
-      pool(members, worker_body([&](int member) {
-             context mine =
-                 context::of({.ith = member,
-                              .nth = members,
-                              .barrier = [](void* user) { static_cast<std::barrier<>*>(user)->arrive_and_wait(); },
-                              .user = &meet});
-             call(how, x.op, together.st, together.o, mine);
-           }));
+      run_team(pool, members, [&](context& mine) { call(how, x.op, together.st, together.o, mine); });
       const std::string gap = difference(together, serial);
       found.none(gap, x, how, ", a team");
     }

@@ -7,6 +7,7 @@
 #include <ogive/reference/layout.hpp>
 #include <ogive/testing/samplers.hpp>
 
+#include <barrier>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -21,6 +22,20 @@ struct thread_pool {
     for (std::thread& one : threads) one.join();
   }
 };
+
+/// body(context) in each of so many threads of a team.
+template <class Body>
+void run_team(const thread_pool& pool, int members, const Body& body) {
+  std::barrier<> meet(members);
+  pool(members, worker_body([&](int member) {
+         context mine =
+             context::of({.ith = member,
+                          .nth = members,
+                          .barrier = [](void* user) { static_cast<std::barrier<>*>(user)->arrive_and_wait(); },
+                          .user = &meet});
+         body(mine);
+       }));
+}
 
 /// One way to run an operator.
 struct way {
