@@ -191,13 +191,25 @@ inline const char* named(const options& how) {
   return how.form == form::convolution ? ", convolution" : how.form == form::recurrent ? ", recurrent" : "";
 }
 
-/// Gradients are the slopes of the definition, for elements drawn from every field. What all tokens share acts once for
+template <class Op>
+inline constexpr bool hardens = requires(rng random, Op op) {
+  sampler<Op>::harden(random, op);
+};
+
+/// Gradients are the slopes of the definition, for elements drawn from every field, and of every other sample under
+/// strong gates; where gates are made of steps these would have to stay positive. What all tokens share acts once for
 /// each of them, as exp(L g) does: it is moved by an L-th of the step, for L times the rounding.
 template <class Op>
 void gradients_are_slopes(std::uint64_t seed, report& found) {
   static_assert(std::is_same_v<typename Op::scalar, double>, "differences want double");
   for_seeds(seed, 6, [&](std::uint64_t s) {
     gradient_trial<Op> x(s, 33);
+    if constexpr (hardens<Op> && !requires { x.op.dt; }) {
+      if (coin(x.random)) sampler<Op>::harden(x.random, x.op);
+      if constexpr (requires { x.op.qk_l2norm = 1; }) {
+        if (x.op.qk_l2norm) x.op.qk_l2norm = 1;  // short rows are steep
+      }
+    }
     if constexpr (requires { sampler<Op>::smooth(x.op); }) sampler<Op>::smooth(x.op);
     definition_loss<Op> loss(x);
     const double bound = 64 * std::pow(std::numeric_limits<double>::epsilon(), 0.8) * (1 + loss().size);
@@ -333,12 +345,15 @@ void backward_is_one(std::uint64_t seed, report& found) {
   });
 }
 
-/// In a narrower type gradients are those of double on the same numbers.
+/// In a narrower type gradients are those of double on the same numbers, every other time under strong gates.
 template <class Narrow, class Wide>
 void gradients_round(std::uint64_t seed, report& found) {
   for_seeds(seed, 6, [&](std::uint64_t s) {
     gradient_trial<Narrow> x(s, 65);
     gradient_trial<Wide> y(s, 65);
+    if constexpr (hardens<Narrow>) {
+      if (coin(x.random)) sampler<Narrow>::harden(x.random, x.op), sampler<Wide>::harden(y.random, y.op);
+    }
     const auto widen = [&](auto& to, const auto& from) {
       using W = std::remove_const_t<typename std::remove_cvref_t<decltype(to)>::element_type>;
       to = y.room.template copy<W>(from);
@@ -433,7 +448,7 @@ void pieces_join(std::uint64_t seed, report& found) {
   });
 }
 
-/// Strong gates: gradients stay finite, and in float they are those of double.
+/// Strong gates: gradients stay finite, in any chunks.
 template <class Op>
 void strong_gates_have_gradients(std::uint64_t seed, report& found) {
   for_seeds(seed, 6, [&](std::uint64_t s) {
@@ -462,7 +477,7 @@ std::vector<law> gradient_laws() {
   if constexpr (std::is_same_v<typename Op::scalar, double>) {
     all.push_back({"gradients are slopes", detail::gradients_are_slopes<Op>});
   }
-  if constexpr (requires(rng random, Op op) { sampler<Op>::harden(random, op); }) {
+  if constexpr (detail::hardens<Op>) {
     all.push_back({"strong gates have gradients", detail::strong_gates_have_gradients<Op>});
   }
   return all;
