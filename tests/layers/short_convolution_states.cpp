@@ -83,7 +83,7 @@ TEST_CASE("a ring is stepped in place and keeps what it has where it lies") {
   for (const testing::layout where : {testing::layout::dense, testing::layout::turned}) {
     const drawn x(seed, 12, where);
     const std::int64_t seen[] = {0, 3, 1000001};
-    tensor<float, 3> straight({x.B, x.D, x.K}), ring({x.B, x.D, x.K}), y({x.B, x.L, x.D});
+    tensor<float, 3> straight({x.B, x.D, x.K}), ring({x.B, x.D, x.K}), kept({x.B, x.D, x.K}), y({x.B, x.L, x.D});
     testing::memory::assign(straight.all(), x.initial);
     for (index_t b = 0; b < x.B; ++b) {
       for (index_t j = 0; j < x.K; ++j) {
@@ -98,7 +98,15 @@ TEST_CASE("a ring is stepped in place and keeps what it has where it lies") {
       step(part, straight, x.y.slice(1, t, count));
       std::int64_t now[] = {seen[0] + t, seen[1] + t, seen[2] + t};
       part.ring = now;
-      step(part, ring, y.all().slice(1, t, count));
+      std::vector<std::int32_t> after(static_cast<std::size_t>(x.B * count), -1);
+      for (index_t b = 0; b < x.B; ++b)
+        after[static_cast<std::size_t>((b + 1) * count - 1)] = static_cast<std::int32_t>(b);
+      const window_state<float> st{.initial = ring,
+                                   .final = ring,
+                                   .snapshots = kept,
+                                   .snapshot_slots = view<const std::int32_t, 2>(after, {x.B, count})};
+      step(part, st, y.all().slice(1, t, count));
+      CHECK(testing::flatten(kept.all()) == testing::flatten(ring.all()));
       t += count;
       for (index_t b = 0; b < x.B; ++b) {
         for (index_t j = 0; j < x.K; ++j) {

@@ -61,6 +61,26 @@ struct sampler<iplr<T>> : correcting_sampler<iplr<T>> {
     x.b = draw_uniform<T>(random, room, n.keys(), -removal_size(n), removal_size(n));
     return x;
   }
+  /// a = −β b for directions b that come again and again, β of 0, 1 or 2: nothing is removed, all, or twice that much.
+  static void harden(rng& random, op& x) {
+    const auto row = [](const view<const T, 4>& of, index_t b, index_t t, index_t h) {
+      const auto one = of[b][t][h];
+      return view<T, 1>(const_cast<T*>(one.data()), one.extents(), one.strides());
+    };
+    for (index_t b = 0; b < x.b.extent(0); ++b) {
+      for (index_t t = 0; t < x.b.extent(1); ++t) {
+        for (index_t h = 0; h < x.b.extent(2); ++h) {
+          const auto along = row(x.b, b, t, h), against = row(x.a, b, t, h);
+          if (t > 0 && coin(random)) memory::assign(along, view<const T, 1>(row(x.b, b, t - 1, h)));
+          const double length = norm(view<const T, 1>(along)), beta = static_cast<double>(random.integer(0, 2));
+          for (index_t i = 0; i < along.extent(0); ++i) {
+            if (length > 0) along(i) = T(static_cast<accum_t<T>>(static_cast<double>(along(i)) / length));
+            against(i) = T(static_cast<accum_t<T>>(-beta * static_cast<double>(along(i))));
+          }
+        }
+      }
+    }
+  }
 };
 
 }  // namespace ogive::testing
