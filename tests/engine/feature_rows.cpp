@@ -42,7 +42,7 @@ void check(const Map& map, const view<const T, 4>& x, const tokens& at, std::uin
   panel<Acc> room(at.count, detail::adjoint_room_dim<Acc>(map, d));
   for (index_t r = 0; r < at.live; ++r)
     for (index_t j = 0; j < K; ++j) d_y.memory(r, j) = static_cast<Acc>(gradients(r, j));
-  detail::features_adjoint<Acc>(map, x, at, first, d_y.data(), d_y.stride, d_x.data(), d_x.stride, room.data());
+  detail::features_adjoint<Acc>(map, x, at, first, {}, d_y.data(), d_y.stride, d_x.data(), d_x.stride, room.data());
 
   tensor<T, 4> one_x({1, 1, 1, d}), one_y({1, 1, 1, K}), expected({1, 1, 1, d});
   for (index_t r = 0; r < at.live; ++r) {

@@ -106,8 +106,15 @@ TEMPLATE_TEST_CASE("RWKV-7 is a diagonal plus low rank", "", float, double) {
     const auto a = x.room.copy(op.kk), b = x.room.copy(op.kk);
     for_each(a, [](TestType& element, index_t) { element = -element; });
     for_each(b, [&](TestType& element, index_t i) { element *= op.a.data()[i]; });
-    const dplr<TestType> same{
-        .q = op.r, .k = op.k, .v = op.v, .a = a, .b = b, .g = op.w, .scale = op.scale, .head_map = op.head_map};
+    const dplr<TestType> same{.q = op.r,
+                              .k = op.k,
+                              .v = op.v,
+                              .a = a,
+                              .b = b,
+                              .g = op.w,
+                              .scale = op.scale,
+                              .qk_l2norm = op.qk_l2norm,
+                              .head_map = op.head_map};
     check_same(x, op, same, true);
   });
 }
@@ -125,6 +132,7 @@ TEMPLATE_TEST_CASE("a diagonal of ones plus low rank is an identity plus low ran
                               .b = op.b,
                               .g = filled<TestType, 4>(x.room, gates, 0),
                               .scale = op.scale,
+                              .qk_l2norm = op.qk_l2norm,
                               .head_map = op.head_map};
     check_same(x, op, same, false);
   });

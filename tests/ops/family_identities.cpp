@@ -18,6 +18,7 @@ TEMPLATE_TEST_CASE("GLA with equal gates is simple GLA", "", float, double) {
                              .v = op.v,
                              .g = for_keys(op.g, op.q.extent(3)),
                              .scale = op.scale,
+                             .qk_l2norm = op.qk_l2norm,
                              .head_map = op.head_map};
     check_same(x, op, same, false);
   });
@@ -41,7 +42,7 @@ TEMPLATE_TEST_CASE("simple GLA is SSD in other letters", "", float, double) {
     const auto g = x.room.copy(op.dt);
     for_each(g, [&](TestType& element, index_t i) { element *= op.A(i % H); });
     const simple_gla<TestType> same{
-        .q = op.C, .k = op.B, .v = v, .g = g, .scale = TestType(1), .head_map = op.head_map};
+        .q = op.C, .k = op.B, .v = v, .g = g, .scale = TestType(1), .qk_l2norm = op.qk_l2norm, .head_map = op.head_map};
     check_same(x, op, same, true);
   });
 }
@@ -53,7 +54,7 @@ TEMPLATE_TEST_CASE("retention is simple GLA with gates that stay", "", float, do
     const auto& op = x.op;
     const view<const TestType, 3> g(op.log_gamma.data(), {op.v.extent(0), op.v.extent(1), op.v.extent(2)}, {0, 0, 1});
     const simple_gla<TestType> same{
-        .q = op.q, .k = op.k, .v = op.v, .g = g, .scale = op.scale, .head_map = op.head_map};
+        .q = op.q, .k = op.k, .v = op.v, .g = g, .scale = op.scale, .qk_l2norm = op.qk_l2norm, .head_map = op.head_map};
     check_same(x, op, same, true);
   });
 }
@@ -64,8 +65,13 @@ TEMPLATE_TEST_CASE("retention that forgets nothing is linear attention without a
     trial<retention<TestType>> x(s);
     auto& op = x.op;
     op.log_gamma = filled<TestType, 1>(x.room, op.log_gamma.extents(), 0);
-    const linear_attention<TestType> same{
-        .q = op.q, .k = op.k, .v = op.v, .normalise = false, .scale = op.scale, .head_map = op.head_map};
+    const linear_attention<TestType> same{.q = op.q,
+                                          .k = op.k,
+                                          .v = op.v,
+                                          .normalise = false,
+                                          .scale = op.scale,
+                                          .qk_l2norm = op.qk_l2norm,
+                                          .head_map = op.head_map};
     check_same(x, op, same, false);
   });
 }
@@ -77,7 +83,8 @@ TEMPLATE_TEST_CASE("HGRN2 is GLA whose keys are what its gates leave free", "", 
     const auto& op = x.op;
     const auto k = x.room.copy(op.g);
     for_each(k, [](TestType& element, index_t) { element = -std::expm1(element); });
-    const gla<TestType> same{.q = op.q, .k = k, .v = op.v, .g = op.g, .scale = op.scale, .head_map = op.head_map};
+    const gla<TestType> same{
+        .q = op.q, .k = k, .v = op.v, .g = op.g, .scale = op.scale, .qk_l2norm = op.qk_l2norm, .head_map = op.head_map};
     check_same(x, op, same, false);
   });
 }
@@ -89,8 +96,14 @@ TEMPLATE_TEST_CASE("RWKV-5 is RWKV-6 with decays that stay", "", float, double) 
     const auto& op = x.op;
     const index_t K = op.r.extent(3);
     const view<const TestType, 4> w(op.w.data(), {op.v.extent(0), op.v.extent(1), op.v.extent(2), K}, {0, 0, K, 1});
-    const rwkv6<TestType> same{
-        .r = op.r, .k = op.k, .v = op.v, .w = w, .u = op.u, .scale = op.scale, .head_map = op.head_map};
+    const rwkv6<TestType> same{.r = op.r,
+                               .k = op.k,
+                               .v = op.v,
+                               .w = w,
+                               .u = op.u,
+                               .scale = op.scale,
+                               .qk_l2norm = op.qk_l2norm,
+                               .head_map = op.head_map};
     check_same(x, op, same, true);
   });
 }

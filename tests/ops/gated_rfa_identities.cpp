@@ -25,7 +25,8 @@ TEMPLATE_TEST_CASE("gated RFA without a normaliser is simple GLA on values times
         }
       }
     }
-    const simple_gla<TestType> same{.q = op.q, .k = op.k, .v = v, .g = g, .scale = op.scale, .head_map = op.head_map};
+    const simple_gla<TestType> same{
+        .q = op.q, .k = op.k, .v = v, .g = g, .scale = op.scale, .qk_l2norm = op.qk_l2norm, .head_map = op.head_map};
     check_same(x, op, same, false);
   });
 }
@@ -44,8 +45,14 @@ TEMPLATE_TEST_CASE("gated RFA that keeps (n - 1)/n of n tokens is linear attenti
     for (index_t t = 0; t < g.extent(1); ++t) {
       for_each(g.slice(1, t, 1), [&](TestType& gate, index_t) { gate = -std::log1p(1 / static_cast<TestType>(t)); });
     }
-    const averages same{
-        .q = op.q, .k = op.k, .v = op.v, .g = g, .eps_at = op.eps_at, .head_map = op.head_map, .position = op.position};
+    const averages same{.q = op.q,
+                        .k = op.k,
+                        .v = op.v,
+                        .g = g,
+                        .qk_l2norm = op.qk_l2norm,
+                        .eps_at = op.eps_at,
+                        .head_map = op.head_map,
+                        .position = op.position};
     const definition<sums, TestType> expected(op, {});
     const index_t roundings = sampler<averages>::roundings(same);
     const auto forgotten = draw_state<TestType>(x.random, x.room, same, sequence_count(same));

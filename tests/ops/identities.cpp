@@ -30,6 +30,7 @@ TEMPLATE_TEST_CASE("SSD is a selective scan whose channels of a head share A and
     const auto A = x.room.template take<TestType>(shape<2>{H * P, N});
     for_each(A, [&, P = P](TestType& rate, index_t i) { rate = x.op.A(i / (P * N)); });
     if (x.op.dt_max < 1) return;  // a scan has no limits of its own
+    x.op.qk_l2norm = {};
 
     selective_scan<TestType> scan{.u = flat(x.op.x), .dt = dt, .A = A, .B = x.op.B, .C = x.op.C};
     if (x.op.D.present()) {
@@ -59,7 +60,13 @@ TEMPLATE_TEST_CASE("SSD that forgets nothing is linear attention", "", float, do
     if (x.op.q.extent(2) != x.op.k.extent(2)) return;
     const tensor<TestType, 3> dt({x.op.v.extent(0), x.op.v.extent(1), x.op.v.extent(2)}, TestType(1));
     const tensor<TestType, 1> A({x.op.v.extent(2)}, TestType(0));
-    const ssd<TestType> dual{.x = x.op.v, .dt = dt, .A = A, .B = x.op.k, .C = x.op.q, .head_map = x.op.head_map};
+    const ssd<TestType> dual{.x = x.op.v,
+                             .dt = dt,
+                             .A = A,
+                             .B = x.op.k,
+                             .C = x.op.q,
+                             .qk_l2norm = x.op.qk_l2norm,
+                             .head_map = x.op.head_map};
     const auto expected = run<TestType>({way::kind::chunked, 16}, x.op, {});
     const auto got = run<TestType>({way::kind::chunked, 16}, dual, {});
     INFO(x);
@@ -79,6 +86,7 @@ TEMPLATE_TEST_CASE("the last row of causal linear attention has seen every key",
                                                    .v = op.v,
                                                    .normalise = op.normalise,
                                                    .scale = op.scale,
+                                                   .qk_l2norm = op.qk_l2norm,
                                                    .eps = op.eps,
                                                    .eps_at = op.eps_at,
                                                    .key_mask = op.key_mask,

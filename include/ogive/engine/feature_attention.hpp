@@ -21,6 +21,7 @@ struct feature_attention {
   Map map{};
   bool normalise = true;
   std::optional<accum> scale{};
+  std::optional<accum> qk_l2norm{};
   accum eps = std::is_same_v<accum, double> ? accum(1e-12) : accum(1e-6);
   eps_placement eps_at = eps_placement::sum;
   view<const bool, 2> key_mask{};
@@ -90,11 +91,11 @@ struct feature_attention {
   template <class Acc>
   void load_q(tokens at, Acc* panel, index_t stride, Acc* room) const noexcept {
     at.live = at.count;  // padding reads too
-    load_features(map, q, at, {.position = position, .which = side::query}, panel, stride, room);
+    load_features(map, q, at, {.position = position, .which = side::query}, qk_l2norm, panel, stride, room);
   }
   template <class Acc>
   void load_k(const tokens& at, Acc* panel, index_t stride, Acc* room) const noexcept {
-    load_features(map, k, at, {.position = position, .which = side::key}, panel, stride, room);
+    load_features(map, k, at, {.position = position, .which = side::key}, qk_l2norm, panel, stride, room);
     clear_masked(key_mask, at, panel, stride, padded<Acc>(features(map, k.extent(3))));
   }
   template <class Acc>
@@ -182,7 +183,8 @@ struct feature_attention {
   void pull(const view<const T, 4>& x, const view<const bool, 2>& keep, const tokens& at, side which, const Acc* panel,
             index_t stride, Acc* room, const view<T, 4>& d_x, bool accumulate, Acc* sums) const noexcept {
     if (!d_x.present() && sums == nullptr) return;
-    store_pulled(map, x, at, {.position = position, .which = which}, keep, panel, stride, d_x, accumulate, room, sums);
+    store_pulled(map, x, at, {.position = position, .which = which}, qk_l2norm, keep, panel, stride, d_x, accumulate,
+                 room, sums);
   }
 };
 

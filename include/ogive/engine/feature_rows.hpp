@@ -3,7 +3,7 @@
 #pragma once
 
 #include <ogive/core/options.hpp>
-#include <ogive/engine/rows.hpp>
+#include <ogive/engine/unit_rows.hpp>
 #include <ogive/maps/feature_map.hpp>
 
 #include <algorithm>
@@ -30,14 +30,20 @@ void clear_masked(const view<const bool, 2>& keep, const tokens& at, Acc* panel,
   }
 }
 
-/// The live rows of x in the accumulation type: as they lie if they can be used so, else loaded to `to`.
+/// ε: rows are divided by √(Σx² + ε) before the map. None: they are not.
+template <class T>
+using row_norm = std::optional<accum_t<T>>;
+
+/// The live rows of x in the accumulation type, normalised: as they lie if they can be used so, else loaded to `to`.
 template <class Acc, class T>
-view<const Acc, 2> plain_rows(const view<const T, 4>& x, const tokens& at, Acc* to, index_t stride) noexcept {
+view<const Acc, 2> plain_rows(const view<const T, 4>& x, const tokens& at, const row_norm<T>& norm, Acc* to,
+                              index_t stride) noexcept {
   const view<const T, 2> rows = rows_of(x, at, at.live);
   if constexpr (std::is_same_v<T, Acc>) {
-    if (rows.stride(1) == 1) return rows;
+    if (rows.stride(1) == 1 && !norm) return rows;
   }
   load_rows(rows, to, stride);
+  unit_rows(norm, Acc(1), at.live, x.extent(3), to, stride);
   return {to, {at.live, x.extent(3)}, {stride, 1}};
 }
 
@@ -56,18 +62,19 @@ void zero_padding(const tokens& at, Acc* panel, index_t stride, index_t columns)
   zero_rows(panel + at.live * stride, stride, at.count - at.live, padded<Acc>(columns));
 }
 
-/// panel[r] = φ(x[r]) for the live tokens, 0 for the others and up to the padded width. `first` is the site of the
-/// first token of a sequence; `room` holds as many rows of padded(room_dim) elements as the panel.
+/// panel[r] = φ(x[r]), x[r] normalised if so, for the live tokens, 0 for the others and up to the padded width. `first`
+/// is the site of the first token of a sequence; `room` holds as many rows of padded(room_dim) elements as the panel.
 template <class Acc, feature_map Map, class T>
-void load_features(const Map& map, const view<const T, 4>& x, const tokens& at, const map_site& first, Acc* panel,
-                   index_t stride, Acc* room) noexcept {
+void load_features(const Map& map, const view<const T, 4>& x, const tokens& at, const map_site& first,
+                   const row_norm<T>& norm, Acc* panel, index_t stride, Acc* room) noexcept {
   const index_t d = x.extent(3);
   const index_t K = features(map, d);
   if constexpr (std::is_same_v<Map, maps::identity>) {
     load_tokens(x, at, panel, stride);
+    unit_rows(norm, Acc(1), at.live, d, panel, stride);
   } else {
     const view<const Acc, 2> plain =
-        row_map<Map> ? plain_rows(x, at, room, padded<Acc>(d)) : plain_rows(x, at, panel, stride);
+        row_map<Map> ? plain_rows(x, at, norm, room, padded<Acc>(d)) : plain_rows(x, at, norm, panel, stride);
     apply_map<Acc>(map, plain, view<Acc, 2>(panel, {at.live, K}, {stride, 1}), site_of(first, at));
     zero_padding(at, panel, stride, K);
   }
@@ -79,12 +86,13 @@ constexpr index_t adjoint_room_dim(const Map& map, index_t d) noexcept {
   return row_map<Map> ? padded<Acc>(d) + padded<Acc>(adjoint_room(map, d)) : 0;
 }
 
-/// d_x[r] = (∂φ/∂x)ᵀ d_y[r] for the live tokens, the adjoint of `load_features`; 0 for the others and up to the padded
-/// width. d_y [count, K] with rows `stride` apart, d_x [count, D] with rows `d_stride` ≥ padded(D) apart, which must
-/// not overlap. `room` holds as many rows of adjoint_room_dim elements. `sums` as apply_adjoint has them.
+/// d_x[r] = (∂φ/∂x)ᵀ d_y[r] for the live tokens, the adjoint of `load_features` but for the norm, with x[r] normalised
+/// if so; 0 for the others and up to the padded width. d_y [count, K] with rows `stride` apart, d_x [count, D] with
+/// rows `d_stride` ≥ padded(D) apart, which must not overlap. `room` holds as many rows of adjoint_room_dim elements.
+/// `sums` as apply_adjoint has them.
 template <class Acc, differentiable_map Map, class T>
 void features_adjoint(const Map& map, const view<const T, 4>& x, const tokens& at, const map_site& first,
-                      const Acc* d_y, index_t stride, Acc* d_x, index_t d_stride, Acc* room,
+                      const row_norm<T>& norm, const Acc* d_y, index_t stride, Acc* d_x, index_t d_stride, Acc* room,
                       Acc* sums = nullptr) noexcept {
   const index_t d = x.extent(3);
   const view<const Acc, 2> pushed(d_y, {at.live, features(map, d)}, {stride, 1});
@@ -94,11 +102,11 @@ void features_adjoint(const Map& map, const view<const T, 4>& x, const tokens& a
   } else if constexpr (row_map<Map>) {
     const index_t scratch = adjoint_room(map, d);
     const index_t row = padded<Acc>(d);
-    const view<const Acc, 2> plain = plain_rows(x, at, room, row);
+    const view<const Acc, 2> plain = plain_rows(x, at, norm, room, row);
     const view<Acc, 2> rest(room + at.count * row, {at.live, scratch}, {padded<Acc>(scratch), 1});
     apply_adjoint<Acc>(map, plain, pushed, pulled, rest, site_of(first, at), sums);
   } else {
-    apply_adjoint<Acc>(map, plain_rows(x, at, d_x, d_stride), pushed, pulled, {}, first);
+    apply_adjoint<Acc>(map, plain_rows(x, at, norm, d_x, d_stride), pushed, pulled, {}, first);
   }
   zero_padding(at, d_x, d_stride, d);
 }
@@ -122,17 +130,18 @@ inline tokens rows_alike(const view<const bool, 2>& keep, tokens at, index_t i) 
   return at;
 }
 
-/// The gradient of x from d_y [count, K], that of its features: through the map, and out as `store_gradient` does; 0
-/// where the mask holds a token back, which then adds nothing to `sums` either.
+/// The gradient of x from d_y [count, K], that of its features: through the map and the norm, and out as
+/// `store_gradient` does; 0 where the mask holds a token back, which then adds nothing to `sums` either.
 template <class Acc, differentiable_map Map, class T>
 void store_pulled(const Map& map, const view<const T, 4>& x, const tokens& at, const map_site& first,
-                  const view<const bool, 2>& keep, const Acc* d_y, index_t stride, const view<T, 4>& d_x,
-                  bool accumulate, Acc* room, Acc* sums) noexcept {
+                  const row_norm<T>& norm, const view<const bool, 2>& keep, const Acc* d_y, index_t stride,
+                  const view<T, 4>& d_x, bool accumulate, Acc* room, Acc* sums) noexcept {
   const index_t row = padded<Acc>(x.extent(3));
   Acc* rest = room + at.count * row;
   for (index_t i = 0; i < at.count;) {
     const tokens rows = rows_alike(keep, at, i);
-    features_adjoint(map, x, rows, first, d_y + i * stride, stride, room + i * row, row, rest, sums);
+    features_adjoint(map, x, rows, first, norm, d_y + i * stride, stride, room + i * row, row, rest, sums);
+    pull_unit_rows(norm, Acc(1), x, rows, room + i * row, row, rest);
     i += rows.count;
   }
   store_gradient(room, row, d_x, at, accumulate, rest);

@@ -4,6 +4,7 @@
 
 #include <ogive/core/check.hpp>
 #include <ogive/engine/matrix_policy.hpp>
+#include <ogive/engine/unit_rows.hpp>
 #include <ogive/simd/math.hpp>
 
 #include <optional>
@@ -130,7 +131,7 @@ struct matrix_operands {
   template <class Acc>
   void load_q(const tokens& at, Acc* panel, index_t stride, Acc*) const noexcept {
     detail::load_rows(detail::rows_of(q, at, at.count), panel, stride);
-    finish_key(at.count, static_cast<Acc>(scale), panel, stride);
+    detail::unit_rows(l2norm, static_cast<Acc>(scale), at.count, q.extent(3), panel, stride);
   }
   template <class Acc>
   void load_k(const tokens& at, Acc* panel, index_t stride, Acc*) const noexcept {
@@ -141,7 +142,7 @@ struct matrix_operands {
       detail::change_rows(panel, stride, at.live, q.extent(3),
                           [](index_t, index_t, auto x) noexcept { return -simd::expm1(x); });
     }
-    finish_key(at.live, Acc(1), panel, stride);
+    detail::unit_rows(l2norm, Acc(1), at.live, q.extent(3), panel, stride);
   }
   template <class Acc>
   void load_v(const tokens& at, Acc* panel, index_t stride, Acc* log_decay, Acc*) const noexcept {
@@ -229,14 +230,14 @@ struct matrix_operands {
   void adjoint_q(const tokens& at, Acc* panel, index_t stride, Acc* room, const gradient& d,
                  bool accumulate) const noexcept {
     if (!d.q.present()) return;
-    finish_gradient(q, at, static_cast<Acc>(scale), panel, stride, room);
+    detail::pull_unit_rows(l2norm, static_cast<Acc>(scale), q, at, panel, stride, room);
     detail::store_gradient(panel, stride, d.q, at, accumulate, room);
   }
   template <class Acc>
   void adjoint_k(const tokens& at, Acc* panel, index_t stride, Acc* room, const gradient& d,
                  bool accumulate) const noexcept {
     if (!d.k.present()) return;
-    finish_gradient(k, at, Acc(1), panel, stride, room);
+    detail::pull_unit_rows(l2norm, Acc(1), k, at, panel, stride, room);
     detail::store_gradient(panel, stride, d.k, at, accumulate, room);
   }
   template <class Acc>
@@ -261,10 +262,21 @@ struct matrix_operands {
                      bool accumulate) const noexcept {
     if (!d.gates.present()) return;
     if (!k.present()) {
+      const index_t K = q.extent(3);
+      Acc* d_row = room + detail::padded<Acc>(K);
       for (index_t i = 0; i < at.live; ++i) {
-        detail::load_rows(view<const G, 2>(row_of(gates, at, i)), room, 0);
-        detail::change_rows(panel + i * stride, stride, 1, q.extent(3), [&](index_t, index_t j, auto sum) noexcept {
-          return simd::fnma(simd::exp(simd::load(room + j)), simd::load(d_k + i * stride + j), sum);
+        const Acc* own = d_k + i * stride;
+        const auto load = [&] { detail::load_rows(view<const G, 2>(row_of(gates, at, i)), room, 0); };
+        if (l2norm) {
+          load();
+          detail::change_rows(room, 0, 1, K, [](index_t, index_t, auto x) noexcept { return -simd::expm1(x); });
+          std::copy_n(own, detail::padded<Acc>(K), d_row);
+          detail::pull_unit_row(l2norm, Acc(1), room, d_row, K);
+          own = d_row;
+        }
+        load();
+        detail::change_rows(panel + i * stride, stride, 1, K, [&](index_t, index_t j, auto sum) noexcept {
+          return simd::fnma(simd::exp(simd::load(room + j)), simd::load(own + j), sum);
         });
       }
     }
@@ -336,54 +348,6 @@ struct matrix_operands {
   static view<const X, 2> row_of(const view<const X, 4>& x, tokens at, index_t i) noexcept {
     at.token += i;
     return detail::rows_of(x, at, 1);
-  }
-
-  /// The adjoint of finish_key: f (d − x (x·d) / n²) / n for n = √(Σx² + ε).
-  template <class Acc>
-  void finish_gradient(const view<const T, 4>& x, const tokens& at, Acc factor, Acc* panel, index_t stride,
-                       Acc* room) const noexcept {
-    using vector = simd::batch<Acc>;
-    constexpr index_t W = simd::width<Acc>;
-    if (!l2norm && factor == Acc(1)) return;
-    const index_t columns = detail::padded<Acc>(x.extent(3));
-    for (index_t i = 0; i < at.live; ++i) {
-      Acc* row = panel + i * stride;
-      vector by(factor), along(Acc(0));
-      if (l2norm) {
-        detail::load_rows(row_of(x, at, i), room, 0);
-        vector squares(Acc(0)), dots(Acc(0));
-        for (index_t j = 0; j < columns; j += W) {
-          squares = simd::fma(simd::load(room + j), simd::load(room + j), squares);
-          dots = simd::fma(simd::load(room + j), simd::load(row + j), dots);
-        }
-        const vector square(simd::reduce_add(squares) + static_cast<Acc>(*l2norm));
-        by = by / simd::sqrt(square);
-        along = vector(simd::reduce_add(dots)) / square;
-      }
-      for (index_t j = 0; j < columns; j += W) {
-        const vector own = l2norm ? simd::load(room + j) : vector(Acc(0));
-        simd::store(row + j, by * simd::fnma(along, own, simd::load(row + j)));
-      }
-    }
-  }
-
-  /// Rows of q or k: x / √(Σx² + ε) where asked for, times `factor`.
-  template <class Acc>
-  void finish_key(index_t rows, Acc factor, Acc* panel, index_t stride) const noexcept {
-    using vector = simd::batch<Acc>;
-    constexpr index_t W = simd::width<Acc>;
-    if (!l2norm && factor == Acc(1)) return;
-    const index_t columns = detail::padded<Acc>(q.extent(3));
-    for (index_t i = 0; i < rows; ++i) {
-      Acc* row = panel + i * stride;
-      vector by(factor);
-      if (l2norm) {
-        vector squares(Acc(0));
-        for (index_t j = 0; j < columns; j += W) squares = simd::fma(simd::load(row + j), simd::load(row + j), squares);
-        by = by / simd::sqrt(vector(simd::reduce_add(squares) + static_cast<Acc>(*l2norm)));
-      }
-      for (index_t j = 0; j < columns; j += W) simd::store(row + j, by * simd::load(row + j));
-    }
   }
 };
 

@@ -356,13 +356,13 @@ struct product_backward_binding {
   }
   static void store_q(const void* bound, const tokens& at, Acc* d_q, index_t stride, Acc* room, Acc* sums) noexcept {
     const auto& [mine, d_o, d, accumulate] = self(bound);
-    store_pulled(mine.map, mine.q, at, {.position = mine.position, .which = side::query}, {}, d_q, stride, d.q,
-                 accumulate, room, sums);
+    store_pulled(mine.map, mine.q, at, {.position = mine.position, .which = side::query}, mine.qk_l2norm, {}, d_q,
+                 stride, d.q, accumulate, room, sums);
   }
   static void store_k(const void* bound, const tokens& at, Acc* d_k, index_t stride, Acc* room, Acc* sums) noexcept {
     const auto& [mine, d_o, d, accumulate] = self(bound);
-    store_pulled(mine.map, mine.k, at, {.position = mine.position, .which = side::key}, mine.key_mask, d_k, stride, d.k,
-                 accumulate, room, sums);
+    store_pulled(mine.map, mine.k, at, {.position = mine.position, .which = side::key}, mine.qk_l2norm, mine.key_mask,
+                 d_k, stride, d.k, accumulate, room, sums);
   }
   static void store_v(const void* bound, const tokens& at, Acc* d_v, index_t stride, Acc* room) noexcept {
     const auto& [mine, d_o, d, accumulate] = self(bound);

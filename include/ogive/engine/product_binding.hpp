@@ -1,6 +1,6 @@
 // L5: linear attention as the product engine sees it, causal or not: one set of hooks for every operator with the
-// fields q, k, v, map, normalise, scale, eps, eps_at, key_mask, lengths, head_map, position (and, where it is causal,
-// offsets).
+// fields q, k, v, map, normalise, scale, qk_l2norm, eps, eps_at, key_mask, lengths, head_map, position (and, where it
+// is causal, offsets).
 #pragma once
 
 #include <ogive/core/state.hpp>
@@ -55,11 +55,13 @@ struct product_binding {
   static const product_binding& self(const void* bound) noexcept { return *static_cast<const product_binding*>(bound); }
   static void load_q(const void* bound, const tokens& at, Acc* q, index_t stride, Acc* room) noexcept {
     const Op& mine = self(bound).op;
-    load_features(mine.map, mine.q, at, {.position = mine.position, .which = side::query}, q, stride, room);
+    load_features(mine.map, mine.q, at, {.position = mine.position, .which = side::query}, mine.qk_l2norm, q, stride,
+                  room);
   }
   static void load_k(const void* bound, const tokens& at, Acc* k, index_t stride, Acc* room) noexcept {
     const Op& mine = self(bound).op;
-    load_features(mine.map, mine.k, at, {.position = mine.position, .which = side::key}, k, stride, room);
+    load_features(mine.map, mine.k, at, {.position = mine.position, .which = side::key}, mine.qk_l2norm, k, stride,
+                  room);
     clear_masked(mine.key_mask, at, k, stride, padded<Acc>(self(bound).key_dim()));
   }
   static void load_v(const void* bound, const tokens& at, index_t column, index_t columns, Acc* v,
@@ -75,7 +77,8 @@ struct product_binding {
   static linalg::panel<const Acc> q_as_is(const void* bound, const tokens& at) noexcept {
     const view<const T, 4>& q = self(bound).op.q;
     if constexpr (std::is_same_v<T, Acc> && std::is_same_v<decltype(op.map), maps::identity>) {
-      if (q.stride(3) == 1 && q.extent(3) % simd::width<Acc> == 0) return {rows_of(q, at, 0).data(), q.stride(1)};
+      if (!self(bound).op.qk_l2norm && q.stride(3) == 1 && q.extent(3) % simd::width<Acc> == 0)
+        return {rows_of(q, at, 0).data(), q.stride(1)};
     }
     return {};
   }

@@ -19,11 +19,12 @@ struct dplr {
   using accum = accum_t<T>;
 
   view<const T, 4> q{}, k{}, v{};
-  view<const T, 4> a{}, b{};     ///< what is read, and where it is written; alpha and beta elsewhere
-  view<const accum, 4> g{};      ///< natural log of the decay
-  std::optional<accum> scale{};  ///< s, 1/√K by default
-  integers lengths{};            ///< per sequence; tokens from there on neither decay nor write
-  integers offsets{};            ///< packed sequences, a state each
+  view<const T, 4> a{}, b{};         ///< what is read, and where it is written; alpha and beta elsewhere
+  view<const accum, 4> g{};          ///< natural log of the decay
+  std::optional<accum> scale{};      ///< s, 1/√K by default
+  std::optional<accum> qk_l2norm{};  ///< ε: q and k are first divided by √(Σx² + ε)
+  integers lengths{};                ///< per sequence; tokens from there on neither decay nor write
+  integers offsets{};                ///< packed sequences, a state each
   heads head_map = heads::consecutive;
 
   struct gradient {
@@ -43,6 +44,7 @@ struct dplr {
             .k = k,
             .v = v,
             .scale = detail::scale_or_root(scale, q.extent(3)),
+            .l2norm = qk_l2norm,
             .gates = g,
             .a = a,
             .b = b,

@@ -20,10 +20,11 @@ struct hgrn2 {
   using accum = accum_t<T>;
 
   view<const T, 4> q{}, v{};
-  view<const accum, 4> g{};      ///< natural log of the forget gate
-  std::optional<accum> scale{};  ///< s, 1/√K by default
-  integers lengths{};            ///< per sequence; tokens from there on neither decay nor write
-  integers offsets{};            ///< packed sequences, a state each
+  view<const accum, 4> g{};          ///< natural log of the forget gate
+  std::optional<accum> scale{};      ///< s, 1/√K by default
+  std::optional<accum> qk_l2norm{};  ///< ε: q and the key 1 − f are divided by √(Σx² + ε)
+  integers lengths{};                ///< per sequence; tokens from there on neither decay nor write
+  integers offsets{};                ///< packed sequences, a state each
   heads head_map = heads::consecutive;
 
   struct gradient {
@@ -42,14 +43,13 @@ struct hgrn2 {
             .q = q,
             .v = v,
             .scale = detail::scale_or_root(scale, q.extent(3)),
+            .l2norm = qk_l2norm,
             .gates = g,
             .lengths = lengths,
             .offsets = offsets,
             .head_map = head_map};
   }
-  operand_gradients<T> gradients(const gradient& d) const noexcept {
-    return {.q = d.q, .v = d.v, .gates = d.g};
-  }
+  operand_gradients<T> gradients(const gradient& d) const noexcept { return {.q = d.q, .v = d.v, .gates = d.g}; }
 };
 
 }  // namespace OGIVE_ABI

@@ -31,7 +31,8 @@ struct noncausal_linear_attention {
   view<const T, 4> q{}, k{}, v{};
   Map map{};
   bool normalise = true;
-  std::optional<accum> scale{};  ///< s, 1/√K by default; a normalised quotient only sees it under scaled_sum
+  std::optional<accum> scale{};      ///< s, 1/√K by default; a normalised quotient only sees it under scaled_sum
+  std::optional<accum> qk_l2norm{};  ///< ε: q and k are divided by √(Σx² + ε) before the map
   accum eps = std::is_same_v<accum, double> ? accum(1e-12) : accum(1e-6);
   eps_placement eps_at = eps_placement::sum;
   view<const bool, 2> key_mask{};  ///< [B, S]; false: the key does not count

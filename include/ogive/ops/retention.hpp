@@ -24,6 +24,7 @@ struct retention {
   view<const T, 4> q{}, k{}, v{};
   view<const accum, 1> log_gamma{};  ///< natural log of γ
   std::optional<accum> scale{};      ///< s, 1/√K by default
+  std::optional<accum> qk_l2norm{};  ///< ε: q and k are first divided by √(Σx² + ε)
   integers lengths{};                ///< per sequence; tokens from there on neither decay nor write
   integers offsets{};                ///< packed sequences, a state each
   heads head_map = heads::consecutive;
@@ -49,6 +50,7 @@ struct retention {
             .k = k,
             .v = v,
             .scale = detail::scale_or_root(scale, q.extent(3)),
+            .l2norm = qk_l2norm,
             .g = detail::over_time(log_gamma, q.extent(0), q.extent(1)),
             .lengths = lengths,
             .offsets = offsets,
@@ -56,11 +58,8 @@ struct retention {
             .names = {.g = "log_gamma"}};
   }
   operand_gradients<T> gradients(const gradient& d) const noexcept {
-    return {.q = d.q,
-            .k = d.k,
-            .v = d.v,
-            .g = detail::over_time(d.log_gamma, q.extent(0), q.extent(1)),
-            .over_time = true};
+    return {
+        .q = d.q, .k = d.k, .v = d.v, .g = detail::over_time(d.log_gamma, q.extent(0), q.extent(1)), .over_time = true};
   }
 };
 

@@ -20,11 +20,12 @@ struct rwkv6 {
   using accum = accum_t<T>;
 
   view<const T, 4> r{}, k{}, v{};
-  view<const accum, 4> w{};  ///< natural log of the decay
-  view<const accum, 2> u{};  ///< the bonus, no exponential taken; absent: a token does not see its own value
-  accum scale = 1;           ///< s
-  integers lengths{};        ///< per sequence; tokens from there on neither decay nor write
-  integers offsets{};        ///< packed sequences, a state each
+  view<const accum, 4> w{};          ///< natural log of the decay
+  view<const accum, 2> u{};          ///< the bonus, no exponential taken; absent: a token does not see its own value
+  accum scale = 1;                   ///< s
+  std::optional<accum> qk_l2norm{};  ///< ε: r and k are first divided by √(Σx² + ε), for the bonus too
+  integers lengths{};                ///< per sequence; tokens from there on neither decay nor write
+  integers offsets{};                ///< packed sequences, a state each
   heads head_map = heads::consecutive;
 
   struct gradient {
@@ -45,6 +46,7 @@ struct rwkv6 {
             .k = k,
             .v = v,
             .scale = scale,
+            .l2norm = qk_l2norm,
             .gates = w,
             .u = u,
             .lengths = lengths,

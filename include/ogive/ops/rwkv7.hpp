@@ -22,11 +22,12 @@ struct rwkv7 {
   view<const T, 4> r{};
   view<const accum, 4> w{};  ///< natural log of the decay
   view<const T, 4> k{}, v{};
-  view<const T, 4> kk{};  ///< κ, of length one in the model
-  view<const T, 4> a{};   ///< in (0, 1) in the model
-  accum scale = 1;        ///< s
-  integers lengths{};     ///< per sequence; tokens from there on neither decay nor write
-  integers offsets{};     ///< packed sequences, a state each
+  view<const T, 4> kk{};             ///< κ, of length one in the model
+  view<const T, 4> a{};              ///< in (0, 1) in the model
+  accum scale = 1;                   ///< s
+  std::optional<accum> qk_l2norm{};  ///< ε: r and k are first divided by √(Σx² + ε); κ is not
+  integers lengths{};                ///< per sequence; tokens from there on neither decay nor write
+  integers offsets{};                ///< packed sequences, a state each
   heads head_map = heads::consecutive;
 
   struct gradient {
@@ -51,6 +52,7 @@ struct rwkv7 {
             .k = k,
             .v = v,
             .scale = scale,
+            .l2norm = qk_l2norm,
             .gates = w,
             .a = kk,
             .a_factor = -1,

@@ -20,10 +20,11 @@ struct simple_gla {
   using accum = accum_t<T>;
 
   view<const T, 4> q{}, k{}, v{};
-  view<const accum, 3> g{};      ///< natural log of the decay
-  std::optional<accum> scale{};  ///< s, 1/√K by default
-  integers lengths{};            ///< per sequence; tokens from there on neither decay nor write
-  integers offsets{};            ///< packed sequences, a state each
+  view<const accum, 3> g{};          ///< natural log of the decay
+  std::optional<accum> scale{};      ///< s, 1/√K by default
+  std::optional<accum> qk_l2norm{};  ///< ε: q and k are first divided by √(Σx² + ε)
+  integers lengths{};                ///< per sequence; tokens from there on neither decay nor write
+  integers offsets{};                ///< packed sequences, a state each
   heads head_map = heads::consecutive;
 
   struct gradient {
@@ -43,14 +44,13 @@ struct simple_gla {
             .k = k,
             .v = v,
             .scale = detail::scale_or_root(scale, q.extent(3)),
+            .l2norm = qk_l2norm,
             .g = g,
             .lengths = lengths,
             .offsets = offsets,
             .head_map = head_map};
   }
-  operand_gradients<T> gradients(const gradient& d) const noexcept {
-    return {.q = d.q, .k = d.k, .v = d.v, .g = d.g};
-  }
+  operand_gradients<T> gradients(const gradient& d) const noexcept { return {.q = d.q, .k = d.k, .v = d.v, .g = d.g}; }
 };
 
 }  // namespace OGIVE_ABI

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <ogive/engine/matrix_backward.hpp>
+#include <ogive/engine/unit_rows.hpp>
 
 #include <limits>
 
@@ -33,8 +34,9 @@ struct ssd {
   bool dt_softplus = false;
   accum dt_min = 0;  ///< the limits apply last
   accum dt_max = std::numeric_limits<accum>::infinity();
-  integers lengths{};  ///< per sequence; tokens from there on neither decay nor write
-  integers offsets{};  ///< packed sequences, a state each
+  std::optional<accum> qk_l2norm{};  ///< ε: C and B, its q and k, are first divided by √(Σx² + ε)
+  integers lengths{};                ///< per sequence; tokens from there on neither decay nor write
+  integers offsets{};                ///< packed sequences, a state each
   heads head_map = heads::consecutive;
 
   struct gradient {
@@ -101,10 +103,12 @@ struct ssd {
   template <class Acc>
   void load_q(const tokens& at, Acc* q, index_t stride, Acc*) const noexcept {
     detail::load_rows(detail::rows_of(C, at, at.count), q, stride);
+    detail::unit_rows(qk_l2norm, Acc(1), at.count, C.extent(3), q, stride);
   }
   template <class Acc>
   void load_k(const tokens& at, Acc* k, index_t stride, Acc*) const noexcept {
     detail::load_tokens(B, at, k, stride);
+    detail::unit_rows(qk_l2norm, Acc(1), at.live, B.extent(3), k, stride);
   }
   /// v = d x and g = d A, where a step of 0 decays nothing, whatever A is.
   template <class Acc>
@@ -152,11 +156,15 @@ struct ssd {
   template <class Acc>
   void adjoint_q(const tokens& at, Acc* panel, index_t stride, Acc* room, const gradient& d,
                  bool accumulate) const noexcept {
+    if (!d.C.present()) return;
+    detail::pull_unit_rows(qk_l2norm, Acc(1), C, at, panel, stride, room);
     detail::store_gradient(panel, stride, d.C, at, accumulate, room);
   }
   template <class Acc>
   void adjoint_k(const tokens& at, Acc* panel, index_t stride, Acc* room, const gradient& d,
                  bool accumulate) const noexcept {
+    if (!d.B.present()) return;
+    detail::pull_unit_rows(qk_l2norm, Acc(1), B, at, panel, stride, room);
     detail::store_gradient(panel, stride, d.B, at, accumulate, room);
   }
   /// y = (o + D x) silu(z).

@@ -6,6 +6,7 @@
 #include <ogive/core/state.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <complex>
 #include <vector>
 
@@ -30,6 +31,26 @@ T lower(const Acc& x) {
   } else {
     return static_cast<T>(static_cast<accum_t<T>>(x));
   }
+}
+
+/// A row of q or k, divided by √(Σx² + ε) where the operator asks for it.
+template <class Acc, class Op>
+tensor<Acc, 1> unit_row(const Op& op, tensor<Acc, 1> row) {
+  using std::sqrt;
+  if constexpr (requires { op.qk_l2norm; }) {
+    if (op.qk_l2norm) {
+      Acc squares = static_cast<Acc>(*op.qk_l2norm);
+      for (index_t r = 0; r < row.extent(0); ++r) squares = squares + row(r) * row(r);
+      for (index_t r = 0; r < row.extent(0); ++r) row(r) = row(r) / sqrt(squares);
+    }
+  }
+  return row;
+}
+template <class Acc, class Op, class T>
+tensor<Acc, 1> key_row(const Op& op, const view<const T, 4>& x, index_t b, index_t t, index_t h) {
+  tensor<Acc, 1> row({x.extent(3)}, Acc(0));
+  for (index_t r = 0; r < x.extent(3); ++r) row(r) = lift<Acc>(x(b, t, h, r));
+  return unit_row(op, std::move(row));
 }
 
 /// Tokens [begin, end) of row `batch` make one sequence; from `live` on they are padding, which neither decays nor

@@ -113,13 +113,13 @@ struct sums {
 };
 
 /// φ(q)ᵀ S, φ(q)·z, Σ φ(q)
-template <class Acc, class Row>
-sums<Acc> read(const Row& q, const tensor<Acc, 2>& S, const tensor<Acc, 1>& z) {
+template <class Acc>
+sums<Acc> read(const tensor<Acc, 1>& q, const tensor<Acc, 2>& S, const tensor<Acc, 1>& z) {
   sums<Acc> row{tensor<Acc, 1>({S.extent(1)}, Acc(0)), Acc(0), Acc(0)};
   for (index_t r = 0; r < S.extent(0); ++r) {
-    for (index_t c = 0; c < S.extent(1); ++c) row.wv(c) = row.wv(c) + lift<Acc>(q(r)) * S(r, c);
-    row.w = row.w + lift<Acc>(q(r)) * z(r);
-    row.q = row.q + lift<Acc>(q(r));
+    for (index_t c = 0; c < S.extent(1); ++c) row.wv(c) = row.wv(c) + q(r) * S(r, c);
+    row.w = row.w + q(r) * z(r);
+    row.q = row.q + q(r);
   }
   return row;
 }
@@ -174,13 +174,14 @@ void evaluate(const Op& op, const State& given, const view<Out, 4>& o) {
       const index_t key = read_by(h, H, op.k.extent(2), op.head_map);
       const auto read = [&](index_t i) {
         detail::for_readers(op, h, [&](index_t out, index_t query) {
-          detail::write_row(op, detail::read(op.q[s.batch][i][query], S, z), o[s.batch][i][out]);
+          detail::write_row(op, detail::read(key_row<Acc>(op, op.q, s.batch, i, query), S, z), o[s.batch][i][out]);
         });
       };
       for (index_t t = s.begin; t < s.end; ++t) {
+        const auto row = key_row<Acc>(op, op.k, s.batch, t, key);
         for (index_t r = 0; detail::visible(op, s, t) && r < K; ++r) {
           const auto [keep, write] = detail::gate_of<Acc>(op, s.batch, t, key);
-          const Acc k = write * lift<Acc>(op.k(s.batch, t, key, r));
+          const Acc k = write * row(r);
           for (index_t c = 0; c < V; ++c) S(r, c) = keep * S(r, c) + k * lift<Acc>(op.v(s.batch, t, h, c));
           z(r) = keep * z(r) + k;
         }
@@ -212,20 +213,20 @@ void evaluate_masked(const Op& op, const State& given, const view<Out, 4>& o) {
       detail::for_readers(op, h, [&](index_t out, index_t query) {
         for (index_t i = causal ? s.begin : 0; i < (causal ? s.end : o.extent(1)); ++i) {
           detail::sums<Acc> row{tensor<Acc, 1>({V}, Acc(0)), Acc(0), Acc(0)};
+          const auto q = key_row<Acc>(op, op.q, s.batch, i, query);
           Acc left(1);  // of what was there before token j
           for (index_t j = (causal ? i + 1 : s.end) - 1; j >= s.begin; --j) {
             if (!detail::visible(op, s, j)) continue;
+            const auto k = key_row<Acc>(op, op.k, s.batch, j, key);
             Acc score(0);
-            for (index_t r = 0; r < K; ++r) {
-              score = score + lift<Acc>(op.q(s.batch, i, query, r)) * lift<Acc>(op.k(s.batch, j, key, r));
-            }
+            for (index_t r = 0; r < K; ++r) score = score + q(r) * k(r);
             const auto [keep, write] = detail::gate_of<Acc>(op, s.batch, j, key);
             score = left * write * score;
             for (index_t c = 0; c < V; ++c) row.wv(c) = row.wv(c) + score * lift<Acc>(op.v(s.batch, j, h, c));
             row.w = row.w + score;
             left = left * keep;
           }
-          const auto before = detail::read(op.q[s.batch][i][query], S, z);
+          const auto before = detail::read(q, S, z);
           for (index_t c = 0; c < V; ++c) row.wv(c) = row.wv(c) + left * before.wv(c);
           row.w = row.w + left * before.w;
           row.q = before.q;

@@ -93,22 +93,6 @@ Acc log_decay(const Op& op, index_t b, index_t t, index_t h, index_t r) {
   }
 }
 
-/// A row of q or k, divided by √(Σx² + ε) where the operator asks for it.
-template <class Acc, class Op, class T>
-tensor<Acc, 1> key_row(const Op& op, const view<const T, 4>& x, index_t b, index_t t, index_t h) {
-  using std::sqrt;
-  tensor<Acc, 1> row({x.extent(3)}, Acc(0));
-  for (index_t r = 0; r < x.extent(3); ++r) row(r) = lift<Acc>(x(b, t, h, r));
-  if constexpr (requires { op.qk_l2norm; }) {
-    if (op.qk_l2norm) {
-      Acc squares = static_cast<Acc>(*op.qk_l2norm);
-      for (index_t r = 0; r < x.extent(3); ++r) squares = squares + row(r) * row(r);
-      for (index_t r = 0; r < x.extent(3); ++r) row(r) = row(r) / sqrt(squares);
-    }
-  }
-  return row;
-}
-
 /// s q of one query head.
 template <class Acc, class Op>
 tensor<Acc, 1> query_row(const Op& op, index_t b, index_t t, index_t h) {
@@ -153,6 +137,7 @@ matrix_token<Acc> token_of(const Op& op, index_t b, index_t t, index_t h) {
     }
   } else {
     for (index_t r = 0; r < K; ++r) x.k(r) = -expm1(log_decay<Acc>(op, b, t, h, r));
+    x.k = unit_row(op, std::move(x.k));
   }
   if constexpr (delta_fields<Op>) {
     for (index_t c = 0; c < V; ++c) {

@@ -64,17 +64,19 @@ void evaluate(const Op& op, const State& given, const view<Out, 4>& y) {
       auto S = load<Acc>(st.initial, st.initial_slots, n, h, {N, P});
       for (index_t t = begin; t < end; ++t) {
         if (t < live) {
+          const auto B = key_row<Acc>(op, op.B, b, t, g);
           const Acc d = detail::time_step<Acc>(op, b, t, h);
           const Acc a = detail::decay_of(op, d, h);
           for (index_t r = 0; r < N; ++r) {
             for (index_t c = 0; c < P; ++c) {
-              S(r, c) = a * S(r, c) + lift<Acc>(op.B(b, t, g, r)) * d * lift<Acc>(op.x(b, t, h, c));
+              S(r, c) = a * S(r, c) + B(r) * d * lift<Acc>(op.x(b, t, h, c));
             }
           }
         }
+        const auto C = key_row<Acc>(op, op.C, b, t, g);
         for (index_t c = 0; y.present() && c < P; ++c) {
           Acc sum(0);
-          for (index_t r = 0; r < N; ++r) sum = sum + S(r, c) * lift<Acc>(op.C(b, t, g, r));
+          for (index_t r = 0; r < N; ++r) sum = sum + S(r, c) * C(r);
           detail::skip_and_gate(op, b, t, h, c, sum, y);
         }
       }
@@ -102,11 +104,13 @@ void evaluate_masked(const Op& op, const State& given, const view<Out, 4>& y) {
       tensor<Acc, 2> dx({length, P}, Acc(0));
       tensor<Acc, 2> Y({length, P}, Acc(0));
       for (index_t t = 0; t < length; ++t) {
-        for (index_t r = 0; r < N; ++r) C(t, r) = lift<Acc>(op.C(b, begin + t, g, r));
+        const auto read = key_row<Acc>(op, op.C, b, begin + t, g);
+        for (index_t r = 0; r < N; ++r) C(t, r) = read(r);
         if (begin + t >= live) continue;
         const Acc d = detail::time_step<Acc>(op, b, begin + t, h);
         a(t) = detail::decay_of(op, d, h);
-        for (index_t r = 0; r < N; ++r) B(t, r) = lift<Acc>(op.B(b, begin + t, g, r));
+        const auto written = key_row<Acc>(op, op.B, b, begin + t, g);
+        for (index_t r = 0; r < N; ++r) B(t, r) = written(r);
         for (index_t c = 0; c < P; ++c) dx(t, c) = d * lift<Acc>(op.x(b, begin + t, h, c));
       }
       const semiseparable_mask<Acc> L{std::as_const(a).all()};

@@ -37,7 +37,7 @@ struct delta_sampler : correcting_sampler<Op> {
   static Op drawn(rng& random, memory& room, const matrix_sizes& n) {
     const bool normal = coin(random);
     Op x = correcting_sampler<Op>::drawn(random, room, n, normal ? 1 : 1 / std::sqrt(static_cast<double>(n.K)));
-    if (normal) x.qk_l2norm = accum(1e-6);
+    x.qk_l2norm = normal ? std::optional(accum(1e-6)) : std::nullopt;
     return x;
   }
 };

@@ -1,4 +1,4 @@
-// Counts of heads that fit together.
+// What operators of q and k share: counts of heads that fit together, and the norm of rows.
 #pragma once
 
 #include <ogive/testing/samplers.hpp>
@@ -23,6 +23,17 @@ inline head_counts draw_heads(rng& random) {
     default:
       return {Hk, Hk, H};
   }
+}
+
+/// Asks for rows of q and k of length one, or not, with an ε so large that its place is seen.
+template <class Op>
+void draw_l2norm(rng& random, Op& x) {
+  if (coin(random)) x.qk_l2norm = static_cast<typename Op::accum>(random.uniform(0.5, 1));
+}
+/// Relative rounding of such rows, one of q and one of k: half of that of their squares, and a few.
+template <class Op>
+index_t l2norm_roundings(const Op& x, index_t K) {
+  return x.qk_l2norm ? K + 8 : 0;
 }
 
 }  // namespace ogive::testing

@@ -57,15 +57,23 @@ struct map_sampler<maps::cosformer> {
   }
 };
 
-/// Rows as features: φ of every token at its place in its own sequence.
+/// Rows as features: φ of every token, normalised if so, at its place in its own sequence.
 template <class Op, class T>
 view<double, 4> features_of(const Op& op, memory& room, const view<const T, 4>& x, side which) {
   using wide = std::conditional_t<std::is_same_v<typename Op::accum, double>, long double, double>;
   const index_t K = features(op.map, x.extent(3));
+  const auto given = room.copy<double>(x);
+  for (index_t b = 0; op.qk_l2norm && b < x.extent(0); ++b) {
+    for (index_t t = 0; t < x.extent(1); ++t) {
+      for (index_t h = 0; h < x.extent(2); ++h) {
+        memory::assign(given[b][t][h], reference::key_row<wide>(op, x, b, t, h).all());
+      }
+    }
+  }
   const auto y = room.take<double>(shape<4>{x.extent(0), x.extent(1), x.extent(2), K});
   for (const reference::sequence& s : reference::sequences(op, x.extent(0), x.extent(1))) {
     for (index_t h = 0; h < x.extent(2); ++h) {
-      const auto rows = x[s.batch].slice(0, s.begin, s.end - s.begin).permute({1, 0, 2})[h];
+      const auto rows = view<const double, 4>(given)[s.batch].slice(0, s.begin, s.end - s.begin).permute({1, 0, 2})[h];
       const auto mapped =
           map_sampler<decltype(op.map)>::template define<wide>(op.map, rows, {op.position, which, s.batch, h});
       memory::assign(y[s.batch].slice(0, s.begin, s.end - s.begin).permute({1, 0, 2})[h], mapped.all());
@@ -111,6 +119,7 @@ struct linear_attention_sampler {
     x.k = draw_uniform<T>(random, room, shape<4>{batch, keys, heads_of.keys, D}, low);
     x.v = draw_uniform<T>(random, room, shape<4>{batch, keys, heads_of.values, odd_extent(random, 65)});
     if (coin(random)) x.scale = static_cast<accum_t<T>>(random.uniform(0.1, 2));
+    draw_l2norm(random, x);
     x.eps = static_cast<accum_t<T>>(random.uniform(0, 1));  // so large that its place is seen
     x.eps_at = static_cast<eps_placement>(random.integer(0, 3));
     x.head_map = coin(random) ? heads::tiled : heads::consecutive;
@@ -145,8 +154,12 @@ struct linear_attention_sampler {
     all.v = testing::absolute(room, all.v);
     return all;
   }
-  /// Sums over the keys and over the features, for numerator and denominator; sixteen for the map.
-  static index_t roundings(const op& x) { return 2 * (x.k.extent(1) + features(x.map, x.q.extent(3)) + 16); }
+  /// Sums over the keys and over the features, for numerator and denominator; sixteen for the map, which may double
+  /// those of its rows.
+  static index_t roundings(const op& x) {
+    const index_t D = x.q.extent(3);
+    return 2 * (x.k.extent(1) + features(x.map, D) + 16 + 2 * l2norm_roundings(x, D));
+  }
 };
 
 template <storage T, feature_map Map>

@@ -72,7 +72,7 @@ struct matrix_state_sampler {
 
  protected:
   /// What every operator has: queries, keys (up to `key` in magnitude) and values, both head maps, its own scale or
-  /// another.
+  /// another, rows as they are or normalised.
   static Op drawn(rng& random, memory& room, const matrix_sizes& n, double key = 1) {
     using T = typename Op::scalar;
     Op x;
@@ -86,6 +86,7 @@ struct matrix_state_sampler {
     x.v = draw_uniform<T>(random, room, n.values());
     x.head_map = coin(random) ? heads::tiled : heads::consecutive;
     if (coin(random)) x.scale = static_cast<accum_t<T>>(random.uniform(0.1, 2));
+    draw_l2norm(random, x);
     return x;
   }
 };
@@ -115,8 +116,8 @@ struct additive_sampler : matrix_state_sampler<Op> {
   /// Sums over the tokens and the state; a few per token for its decay.
   static index_t roundings(const Op& x) {
     const shape<4> o = matrix_state_sampler<Op>::output(x);
-    return 6 * o[1] + 2 * matrix_state_sampler<Op>::slot(x)[1] + 32 +
-           6 * decay_roundings<accum_t<typename Op::scalar>>();
+    const index_t K = matrix_state_sampler<Op>::slot(x)[1];
+    return 6 * o[1] + 2 * K + l2norm_roundings(x, K) + 32 + 6 * decay_roundings<accum_t<typename Op::scalar>>();
   }
 };
 

@@ -3,7 +3,7 @@
 
 #include <ogive/ops/ssd.hpp>
 #include <ogive/reference/ssd.hpp>
-#include <ogive/testing/samplers.hpp>
+#include <ogive/testing/samplers/heads.hpp>
 
 namespace ogive::testing {
 
@@ -37,6 +37,7 @@ struct sampler<ssd<T>> {
       x.dt_max = accum(0.5);
     }
     x.head_map = coin(random) ? heads::tiled : heads::consecutive;
+    draw_l2norm(random, x);
     return x;
   }
 
@@ -90,7 +91,8 @@ struct sampler<ssd<T>> {
   /// place, up to where the exponential is 0.
   static index_t roundings(const op& x) {
     const double vanished = -std::log(static_cast<double>(std::numeric_limits<accum>::min()));
-    return 6 * x.x.extent(1) + 2 * x.B.extent(3) + 32 + 6 * static_cast<index_t>(vanished);
+    const index_t N = x.B.extent(3);
+    return 6 * x.x.extent(1) + 2 * N + l2norm_roundings(x, N) + 32 + 6 * static_cast<index_t>(vanished);
   }
 };
 
