@@ -3,6 +3,7 @@
 #include <ogive/testing/gradient_laws.hpp>
 #include <ogive/testing/samplers/delta_rules.hpp>
 #include <ogive/testing/samplers/gated.hpp>
+#include <ogive/testing/samplers/gated_rfa.hpp>
 #include <ogive/testing/samplers/low_rank.hpp>
 #include <ogive/testing/samplers/ssd.hpp>
 
@@ -55,10 +56,16 @@ void check_workers(const Op& op, const State& given, const testing::cotangents_o
     CHECK(forked.capacity() == room);
   }
   constexpr int members = 3;
-  auto together = testing::detail::run_backward(op, given, c, how);
-  testing::run_team(pool, members,
-                    [&](context& mine) { backward(op, given, c.o, together.st, together.d, how, mine); });
-  CHECK(testing::detail::gradient_gap(op, together, serial) == "");
+  const auto check_team = [&](const auto& run) {
+    auto together = testing::detail::run_backward(op, given, c, how);
+    testing::detail::for_found(op, together, [](const auto& d) {
+      testing::for_each(d, [](const auto& x, index_t) { const_cast<std::remove_cvref_t<decltype(x)>&>(x) = -7; });
+    });
+    run([&](context& mine) { backward(op, given, c.o, together.st, together.d, how, mine); });
+    CHECK(testing::detail::gradient_gap(op, together, serial) == "");
+  };
+  check_team([&](const auto& body) { testing::run_team(pool, members, body); });
+  check_team([&](const auto& body) { testing::run_team_backwards(pool, members, body); });
 }
 
 template <class Op>
@@ -83,17 +90,15 @@ void check_sums(Op op, index_t H, testing::rng& random) {
   for (index_t h = 0; h < H; ++h) {
     const Op one = alone(op, h, H);
     auto st = given;
-    st.initial = given.initial.slice(1, h, 1);
+    testing::for_pools(st, [&](auto& initial, auto&) { initial = initial.slice(1, h, 1); });
     auto part = c;
     part.o = c.o.slice(2, h, 1);
-    part.st.final = c.st.final.slice(1, h, 1);
+    testing::for_pools(part.st, [&](auto&, auto& final) { final = final.slice(1, h, 1); });
     typename Op::gradient d = sums.d;
     for_fields(op, d, [&](const auto& x, auto& d_x, std::size_t axis) {
       d_x = d_x.slice(axis, head_of(op.head_map, h, H, x.extent(axis)), 1);
     });
-    auto d_st = part.st;
-    d_st.initial = sums.st.initial.slice(1, h, 1);
-    backward(one, st, part.o, state_gradient<float>{.final = part.st.final}, d, {.accumulate = true});
+    backward(one, st, part.o, part.st, d, {.accumulate = true});
   }
   CHECK(testing::detail::gradient_gap(op, whole, sums, bound) == "");
 }
@@ -143,4 +148,31 @@ TEST_CASE("gradients of shared heads and of parameters are summed alike by any n
     op.u = testing::draw_uniform<float>(random, room, shape<2>{9, K});
     check_sums(op, 9, random);
   }
+  SECTION("gated RFA: 1 − f weighs the keys of more heads than a task has") {
+    for (const index_t Hk : {1, 2}) {
+      gated_rfa<float, maps::elu1> op{.q = keys(9 * Hk), .k = keys(Hk), .v = values(9 * Hk)};
+      op.g = testing::draw_uniform<float>(random, room, shape<3>{B, L, Hk}, -1, 0);
+      op.eps = 1;
+      check_sums(op, 9 * Hk, random);
+    }
+  }
+}
+
+TEST_CASE("the heads of a key, which add to the gradient of one gate, are one task") {
+  testing::rng random(62);
+  testing::memory room;
+  gated_rfa<float, maps::elu1> op{.eps = 1};
+  op.q = testing::draw_uniform<float>(random, room, shape<4>{1, L, 9, K});
+  op.k = op.q.slice(2, 0, 1);
+  op.v = testing::draw_uniform<float>(random, room, shape<4>{1, L, 9, V});
+  op.g = testing::draw_uniform<float>(random, room, shape<3>{1, L, 1}, -1, 0);
+  const auto c = testing::detail::draw_cotangents(random, room, op);
+  int calls = 0;
+  const auto pool = [&](int workers, const worker_body& body) {
+    ++calls;
+    for (int worker = 0; worker < workers; ++worker) body(worker);
+  };
+  context forked = context::fork_join(pool, 3);
+  testing::detail::run_backward(op, testing::state_for<decltype(op), float>{}, c, {}, forked);
+  CHECK(calls == 0);
 }

@@ -44,7 +44,7 @@ TEMPLATE_TEST_CASE("gradients from checkpoints are those without", "", ssd<float
   OGIVE_SEED(seed, 512);
   for (std::uint64_t s = seed; s < seed + 6; ++s) {
     CAPTURE(s);
-    for (const index_t interval : {0, 16, 37}) {
+    for (const index_t interval : {0, 3, 16}) {
       CAPTURE(interval);
       checkpointed<Op> x(s, interval);
       context ctx;

@@ -10,7 +10,7 @@ using namespace ogive;
 TEMPLATE_TEST_CASE("states are kept on the way", "", linear_attention<float>, ssd<float>, gla<float>,
                    gated_delta_rule<float>, rwkv6<float>) {
   OGIVE_SEED(seed, 150);
-  tests::check_kept_states<TestType>(seed);
+  tests::check_kept_states<TestType, bfloat16>(seed);
 }
 
 namespace {

@@ -5,7 +5,7 @@
 #pragma once
 
 #include <ogive/core/context.hpp>
-#include <ogive/engine/checks.hpp>
+#include <ogive/engine/kept_states.hpp>
 #include <ogive/engine/matrix_checkpoints.hpp>
 #include <ogive/engine/matrix_operands.hpp>
 #include <ogive/engine/matrix_task.hpp>
@@ -78,7 +78,7 @@ struct matrix_binding {
 template <class State>
 bool keeps_states(const State& st) noexcept {
   if constexpr (with_kept<State>) {
-    return st.interval > 0 || st.snapshots.present() || st.boundaries.present();
+    return st.interval > 0 || keeps(st);
   }
   return false;
 }
@@ -96,7 +96,7 @@ bool continues(const State& st) noexcept {
 template <class State>
 bool leaves_state(const State& st) noexcept {
   if constexpr (with_kept<State>) {
-    if (st.snapshots.present() || st.boundaries.present()) return true;
+    if (keeps(st)) return true;
   }
   return st.final.present();
 }
@@ -186,7 +186,7 @@ struct state_access {
   static state_hooks<Acc> hooks(const State& st) noexcept {
     state_hooks<Acc> all{&st, load, save, wanted, from, to};
     if constexpr (with_kept<State>) {
-      if (st.snapshots.present() || st.boundaries.present()) all.next = next, all.kept = kept, all.keep = keep;
+      if (keeps(st)) all.next = next, all.kept = kept, all.keep = keep;
     }
     return all;
   }
@@ -209,8 +209,10 @@ struct state_access {
   static state_place<Acc> kept(const void* state, index_t sequence, const tokens& at) noexcept {
     const State& st = *static_cast<const State*>(state);
     if constexpr (std::is_same_v<S, Acc>) {
-      if (const index_t slot = snapshot_slot(st, at); slot >= 0) return place<Acc>(st.snapshots[slot][at.head]);
-      if (const index_t slot = boundary_slot(st, sequence, at); slot >= 0) {
+      if (const index_t slot = snapshot_slot(st, at.batch, at.token); slot >= 0) {
+        return place<Acc>(st.snapshots[slot][at.head]);
+      }
+      if (const index_t slot = boundary_slot(st, sequence, at.position); slot >= 0) {
         return place<Acc>(st.boundaries[slot][at.head]);
       }
     }
@@ -219,7 +221,7 @@ struct state_access {
   static void keep(const void* state, index_t sequence, const tokens& at, const state_place<const Acc>& S_in,
                    const Acc* z) noexcept {
     const State& st = *static_cast<const State*>(state);
-    const index_t snapshot = snapshot_slot(st, at), boundary = boundary_slot(st, sequence, at);
+    const index_t snapshot = snapshot_slot(st, at.batch, at.token), boundary = boundary_slot(st, sequence, at.position);
     keep_in(st.snapshots, snapshot, at.head, S_in);
     keep_in(st.boundaries, boundary, at.head, S_in);
     if constexpr (with_normaliser<State>) {
@@ -229,18 +231,6 @@ struct state_access {
   }
 
  private:
-  static index_t tokens_before(const State& st, index_t sequence) noexcept {
-    return st.position.present() ? st.position.at(sequence) : 0;
-  }
-  /// The slots of the state after a token, −1 where none is wanted.
-  static index_t snapshot_slot(const State& st, const tokens& at) noexcept {
-    return st.snapshots.present() ? st.snapshot_slots(at.batch, at.token) : -1;
-  }
-  static index_t boundary_slot(const State& st, index_t sequence, const tokens& at) noexcept {
-    const index_t begin = tokens_before(st, sequence), end = begin + at.position + 1;
-    if (!st.boundaries.present() || end % st.interval != 0) return -1;
-    return st.boundary_slots(sequence, end / st.interval - begin / st.interval - 1);
-  }
   static void keep_in(const view<S, 4>& pool, index_t slot, index_t head, const state_place<const Acc>& S_in) noexcept {
     if (slot < 0) return;
     const view<S, 2> to = pool[slot][head];
@@ -534,82 +524,6 @@ inline constexpr axis_letters letters_of = [] {
   }
 }();
 
-/// There is a slot for every boundary that a sequence reaches, padding left out.
-template <class Op, class State>
-void check_boundaries(core::checker& ask, const Op& op, const State& st, index_t sequences) noexcept {
-  if (st.interval < 1) {
-    ask.refuse("interval", status_code::value)
-        << "= " << st.interval << " must be a number of tokens where boundaries are given";
-  }
-  for (index_t s = 0; ask && s < sequences; ++s) {
-    index_t live = op.offsets.present() ? op.offsets.at(s + 1) - op.offsets.at(s) : op.extents().length;
-    if (op.lengths.present()) live = std::min(live, op.lengths.at(s));
-    const index_t begin = st.position.present() ? st.position.at(s) : 0;
-    const index_t reached = (begin + live) / st.interval - begin / st.interval;
-    if (reached > st.boundary_slots.extent(1)) {
-      ask.refuse("boundary_slots") << "has " << st.boundary_slots.extent(1) << " slots for each sequence, but sequence "
-                                   << s << " reaches " << reached << " boundaries";
-    }
-  }
-}
-
-/// The states that are kept on the way.
-template <class Op, class State>
-void check_kept(core::checker& ask, const Op& op, const State& st, index_t sequences) noexcept {
-  bool any = st.snapshots.present() || st.snapshot_slots.present() || st.boundaries.present() ||
-             st.boundary_slots.present() || st.interval != 0 || st.position.present();
-  if constexpr (with_normaliser<State>) any = any || st.z_snapshots.present() || st.z_boundaries.present();
-  if (!any) return;
-  const matrix_extents n = op.extents();
-  if (st.interval < 0) ask.refuse("interval", status_code::value) << "= " << st.interval << " must not be negative";
-  if (ask && st.position.present() && st.position.size() != sequences) {
-    ask.refuse("position") << "has " << st.position.size() << " entries for " << sequences << " sequences";
-  }
-  for (index_t s = 0; ask && st.position.present() && s < sequences; ++s) {
-    if (st.position.at(s) < 0) {
-      ask.refuse("position") << "entry " << s << " is " << st.position.at(s) << ", must not be negative";
-    }
-  }
-  if (st.snapshots.present() || st.snapshot_slots.present()) {
-    ask.given("snapshots", st.snapshots).given("snapshot_slots", st.snapshot_slots);
-    ask.extents("snapshot_slots", st.snapshot_slots, {n.batch, n.length}, "[B, L]");
-  }
-  if (st.boundaries.present() || st.boundary_slots.present()) {
-    ask.given("boundaries", st.boundaries).given("boundary_slots", st.boundary_slots);
-    ask.extents("boundary_slots", st.boundary_slots, {sequences, -1}, "[sequences, boundaries of a call]");
-    if (ask) check_boundaries(ask, op, st, sequences);
-  }
-  const auto pools = [&]<std::size_t Rank>(const shape<Rank>& slot, const char* letters, const char* const* names,
-                                           const auto& initial, const auto& final, const auto& snapshots,
-                                           const auto& boundaries) noexcept {
-    const auto ends = [&](const auto& f) noexcept {
-      f(names[0], initial, st.initial_slots);
-      f(names[1], final, st.final_slots);
-    };
-    ask.kept(names[2], snapshots, slot, letters, "snapshot_slots", st.snapshot_slots, ends);
-    ask.kept(names[3], boundaries, slot, letters, "boundary_slots", st.boundary_slots, [&](const auto& f) noexcept {
-      ends(f);
-      f(names[2], snapshots, st.snapshot_slots);
-    });
-  };
-  constexpr const char* S_names[] = {"initial", "final", "snapshots", "boundaries"};
-  pools(shape<4>{-1, n.heads, n.key_dim, n.value_dim}, letters_of<Op>.state, S_names, st.initial, st.final,
-        st.snapshots, st.boundaries);
-  if constexpr (with_normaliser<State>) {
-    constexpr const char* z_names[] = {"z_initial", "z_final", "z_snapshots", "z_boundaries"};
-    const auto together = [&](const char* z, const char* S, const auto& z_pool, const auto& S_pool) noexcept {
-      if (!ask || (!op.normalise && !z_pool.present())) return;
-      if (z_pool.present() != S_pool.present() || z_pool.extent(0) != S_pool.extent(0)) {
-        ask.refuse(z) << "must come with " << S << ", with as many slots: the normaliser is part of the state";
-      }
-    };
-    together("z_snapshots", "snapshots", st.z_snapshots, st.snapshots);
-    together("z_boundaries", "boundaries", st.z_boundaries, st.boundaries);
-    pools(shape<3>{-1, n.heads, n.key_dim}, "[slots, H, K]", z_names, st.z_initial, st.z_final, st.z_snapshots,
-          st.z_boundaries);
-  }
-}
-
 /// The first questions of every call: its fields fit, and so do sequences and states.
 template <class Op, class State>
 void check_call(core::checker& ask, const Op& op, const State& st) noexcept {
@@ -640,7 +554,8 @@ status check_matrix(const Op& op, const State& st, const view<typename Op::scala
   if (!ask) return ask.result();
   ask.extents("o", o, matrix_output(op.extents()), letters_of<Op>.output).output("o", o);
   check_apart(ask, st, "o", o, [&](const char* name, const auto& x) noexcept { op.check_written(ask, name, x); });
-  if (ask) check_kept(ask, op, st, sequences_of(op));
+  const matrix_extents n = op.extents();
+  check_kept(ask, op, st, {n.batch, n.length}, shape<4>{-1, n.heads, n.key_dim, n.value_dim}, letters_of<Op>.state);
   return ask.result();
 }
 

@@ -3,6 +3,7 @@
 // Position p of a sequence holds x_p from 0 on; before it come the K inputs of the state, the newest at −1.
 #pragma once
 
+#include <ogive/engine/kept_states.hpp>
 #include <ogive/engine/rows.hpp>
 #include <ogive/engine/tiles.hpp>
 #include <ogive/engine/unroll.hpp>
@@ -13,9 +14,7 @@ inline namespace OGIVE_ABI {
 
 /// The last K inputs of every channel, pools [slots, D, K], the newest last. Anything from what the layer reaches back
 /// to upwards will do: W − 1 for a filter of width W, or W as some models keep it. Steps are fastest where neighbouring
-/// channels are neighbours in memory: [slots, K, D] memory, permuted. In `snapshots` goes the state after each token,
-/// straight into the slot that snapshot_slots [B, L] names (−1: not wanted), so that a speculated token can be taken
-/// back.
+/// channels are neighbours in memory: [slots, K, D] memory, permuted. Snapshots and boundaries are kept as by `state`.
 template <storage S>
 struct window_state {
   using storage_type = S;
@@ -25,6 +24,10 @@ struct window_state {
   view<const std::int32_t, 1> final_slots{};
   view<S, 3> snapshots{};
   view<const std::int32_t, 2> snapshot_slots{};
+  view<S, 3> boundaries{};
+  view<const std::int32_t, 2> boundary_slots{};
+  index_t interval = 0;
+  integers position{};
 };
 
 /// The cotangent of the final state and the gradient of the initial one, each [sequences, D, K]; either may be absent.
@@ -198,30 +201,17 @@ void check_window(core::checker& ask, const window_problem<T, S>& p, index_t rea
     }
   }
   const window_state<S>& st = p.st;
-  const index_t K = st.final.present()     ? st.final.extent(2)
-                    : st.initial.present() ? st.initial.extent(2)
-                                           : st.snapshots.extent(2);
-  const bool any = st.final.present() || st.initial.present() || st.snapshots.present();
+  const index_t K = st.final.present()       ? st.final.extent(2)
+                    : st.initial.present()   ? st.initial.extent(2)
+                    : st.snapshots.present() ? st.snapshots.extent(2)
+                                             : st.boundaries.extent(2);
+  const bool any = st.final.present() || st.initial.present() || keeps(st);
   if (ask && any && K < reach) {
     ask.refuse("state") << "keeps " << K << " inputs of a channel, the layer reaches back to " << reach;
   }
   constexpr const char* letters = "[slots, D, K], D as x, one K for all pools";
   ask.pools("initial", st.initial, "final", st.final, st.initial_slots, st.final_slots, n, {0, D, K}, letters);
-  if (!ask || !st.snapshots.present()) return;
-  ask.given("snapshot_slots", st.snapshot_slots);
-  ask.extents("snapshot_slots", st.snapshot_slots, {p.x.extent(0), p.x.extent(1)}, "[B, L] as x");
-  const auto others = [&](const auto& f) noexcept {
-    f("initial", st.initial, st.initial_slots);
-    f("final", st.final, st.final_slots);
-  };
-  ask.kept("snapshots", st.snapshots, {-1, D, K}, letters, "snapshot_slots", st.snapshot_slots, others);
-}
-
-/// A written view against the state.
-template <class X, std::size_t Rank, class S>
-void keep_apart(core::checker& ask, const char* field, const view<X, Rank>& x, const window_state<S>& st) noexcept {
-  ask.apart(field, x, "initial", st.initial).apart(field, x, "final", st.final);
-  ask.apart(field, x, "snapshots", st.snapshots);
+  check_kept(ask, p, st, {p.x.extent(0), p.x.extent(1)}, shape<3>{-1, D, K}, letters);
 }
 
 /// The part of layers with a window in the verbs. A layer has
@@ -268,10 +258,7 @@ struct window_engine {
     check_window(ask, problem(op, st), op.reach());
     op.check_output(ask, y);
     ask.output("y", y);
-    op.check_written(ask, "y", y);
-    op.check_written(ask, "final", st.final);
-    op.check_written(ask, "snapshots", st.snapshots);
-    keep_apart(ask, "y", y, st);
+    check_apart(ask, st, "y", y, [&](const char* name, const auto& x) noexcept { op.check_written(ask, name, x); });
     return ask.result();
   }
 
@@ -301,16 +288,15 @@ struct window_engine {
     using Acc = sweep_t<T, S>;
     const index_t across = std::min(p.row, p.channels() - channel);
     Acc* panel = memory.take<Acc>((p.saved + few) * p.row);
-    if (at.leads && at.length <= few && !p.st.snapshots.present() && !p.ring.present()) {
+    if (at.leads && at.length <= few && !keeps(p.st) && !p.ring.present()) {
       const index_t K = p.st.final.present() ? p.st.final.extent(2) : op.reach();
       if (K <= p.saved) return few_tokens(op, p, at, channel, across, K, y, panel, memory);
     }
     if (y.present()) op.compute(p, at, channel, across, y, static_cast<const Acc*>(nullptr), memory);
     if (!at.leads) return;
-    if (p.st.snapshots.present()) {
-      for (index_t t = 0; t < at.live; ++t) {
-        p.save(at, t + 1, p.st.snapshots, p.st.snapshot_slots(at.batch, at.begin + t), channel, across, panel);
-      }
+    for (index_t t = 0; keeps(p.st) && t < at.live; ++t) {
+      for_kept(p.st, at.sequence, at.batch, at.begin + t, t,
+               [&](const auto& pool, index_t slot) noexcept { p.save(at, t + 1, pool, slot, channel, across, panel); });
     }
     if (p.st.final.present()) {
       p.save(at, at.live, p.st.final, core::checker::slot_of(p.st.final_slots, at.sequence), channel, across, panel);

@@ -124,7 +124,7 @@ struct window_rules {
       ask.output(field, x);
       op.check_written(ask, field, x);
       ask.apart(field, x, "d_y", d_y).apart(field, x, "d_st.final", d_st.final);
-      keep_apart(ask, field, x, st);
+      for_pools(st, [&](const char* name, const auto& pool, bool) noexcept { ask.apart(field, x, name, pool); });
     };
     const auto all = [&](const auto& each) noexcept {
       each("d.x", d.x), each("d_st.initial", d_st.initial);

@@ -8,7 +8,7 @@
 // over time exists. Peng et al., RWKV: Reinventing RNNs for the Transformer Era, arXiv:2305.13048.
 #pragma once
 
-#include <ogive/engine/checks.hpp>
+#include <ogive/engine/kept_states.hpp>
 #include <ogive/engine/tasks.hpp>
 #include <ogive/engine/verbs.hpp>
 #include <ogive/simd/math.hpp>
@@ -19,9 +19,8 @@ namespace ogive {
 inline namespace OGIVE_ABI {
 
 /// The rows α, β, ε of a pool [slots, 3, C], with slots as `state` has them. Nothing seen yet is (0, 0, −1e38), or any
-/// ε below, −∞ too. A state may be scaled: (α e^x, β e^x, ε − x) is the same. In `snapshots` goes the state after each
-/// token, straight into the slot that snapshot_slots [B, L] names (−1: not wanted), none for padding: so that a
-/// speculated token can be taken back, or a prefix found again.
+/// ε below, −∞ too. A state may be scaled: (α e^x, β e^x, ε − x) is the same. Snapshots and boundaries are kept as by
+/// `state`.
 template <std::floating_point S>
 struct rwkv4_state {
   using storage_type = S;
@@ -31,6 +30,10 @@ struct rwkv4_state {
   view<const std::int32_t, 1> final_slots{};
   view<S, 3> snapshots{};
   view<const std::int32_t, 2> snapshot_slots{};
+  view<S, 3> boundaries{};
+  view<const std::int32_t, 2> boundary_slots{};
+  index_t interval = 0;
+  integers position{};
 };
 
 /// Derivatives by α, β and ε as they are kept, [sequences, 3, C]: that of an ε_t belongs to the larger of the two it is
@@ -190,11 +193,10 @@ struct rwkv4_engine {
     core::checker ask(Op::name);
     check_call(ask, op, st, how);
     if (!ask) return ask.result();
-    if (st.snapshots.present() || st.snapshot_slots.present()) check_snapshots(ask, op, st);
+    const index_t B = op.k.extent(0), L = op.k.extent(1), C = op.k.extent(2);
+    check_kept(ask, op, st, {B, L}, shape<3>{-1, 3, C}, "[slots, 3, C]");
     ask.extents("o", o, op.k.extents(), "[B, L, C] as k").output("o", o);
     check_apart(ask, st, "o", o, [&](const char* name, const auto& x) noexcept { check_written(ask, op, name, x); });
-    if (st.snapshots.present()) ask.apart("snapshots", st.snapshots, "o", o);
-    check_written(ask, op, "snapshots", st.snapshots);
     return ask.result();
   }
 
@@ -267,17 +269,6 @@ struct rwkv4_engine {
     ask.lengths(op.lengths, op.sequences());
     check_pools(ask, op, st, op.sequences(), shape<3>{0, 3, C}, "[slots, 3, C]");
   }
-  template <class Op, class State>
-  static void check_snapshots(core::checker& ask, const Op& op, const State& st) noexcept {
-    const index_t C = op.k.extent(2);
-    ask.given("snapshots", st.snapshots).given("snapshot_slots", st.snapshot_slots);
-    ask.extents("snapshot_slots", st.snapshot_slots, {op.k.extent(0), op.k.extent(1)}, "[B, L] as k");
-    ask.kept("snapshots", st.snapshots, shape<3>{-1, 3, C}, "[slots, 3, C]", "snapshot_slots", st.snapshot_slots,
-             [&](const auto& f) noexcept {
-               f("initial", st.initial, st.initial_slots);
-               f("final", st.final, st.final_slots);
-             });
-  }
   template <class Op, class X>
   static void check_written(core::checker& ask, const Op& op, const char* name, const X& x) noexcept {
     ask.apart(name, x, "k", op.k).apart(name, x, "v", op.v).apart(name, x, "w", op.w).apart(name, x, "u", op.u);
@@ -334,8 +325,8 @@ struct rwkv4_engine {
       const auto k = row<Acc>(op.k, at.b, t, c, count), v = row<Acc>(op.v, at.b, t, c, count);
       if (o.present()) put(t, over.average(k, v));
       over.advance(k, v);
-      if (!st.snapshots.present()) continue;
-      if (const index_t kept = st.snapshot_slots(at.b, t); kept >= 0) over.h.save(st.snapshots[kept], c, count);
+      for_kept(st, sequence, at.b, t, t - at.first,
+               [&](const auto& pool, index_t slot) noexcept { over.h.save(pool[slot], c, count); });
     }
     for (index_t t = at.live; t < at.last; ++t) put(t, over.average());
     const index_t to = core::checker::slot_of(st.final_slots, sequence);

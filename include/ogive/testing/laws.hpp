@@ -181,13 +181,17 @@ void threads_change_nothing(std::uint64_t seed, report& found) {
         found.none(gap, x, how, ", ", workers, " workers");
       }
       constexpr int members = 3;
-      outcome<Op, S> together{memory()};
-      together.st = given;
-      give_finals(together.room, x.op, sequence_count(x.op), together.st);
-      together.o = together.room.template take<typename Op::scalar>(sampler<Op>::output(x.op));
-      run_team(pool, members, [&](context& mine) { call(how, x.op, together.st, together.o, mine); });
-      const std::string gap = difference(together, serial);
-      found.none(gap, x, how, ", a team");
+      const auto check_team = [&](const char* name, const auto& run) {
+        outcome<Op, S> together{memory()};
+        together.st = given;
+        give_finals(together.room, x.op, sequence_count(x.op), together.st);
+        together.o = together.room.template take<typename Op::scalar>(sampler<Op>::output(x.op));
+        run([&](context& mine) { call(how, x.op, together.st, together.o, mine); });
+        const std::string gap = difference(together, serial);
+        found.none(gap, x, how, name);
+      };
+      check_team(", a team", [&](const auto& body) { run_team(pool, members, body); });
+      check_team(", a team, last member first", [&](const auto& body) { run_team_backwards(pool, members, body); });
     }
   });
 }

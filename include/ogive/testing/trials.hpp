@@ -7,6 +7,7 @@
 #include <ogive/reference/layout.hpp>
 #include <ogive/testing/samplers.hpp>
 
+#include <atomic>
 #include <barrier>
 #include <sstream>
 #include <string>
@@ -34,6 +35,40 @@ void run_team(const thread_pool& pool, int members, const Body& body) {
                           .barrier = [](void* user) { static_cast<std::barrier<>*>(user)->arrive_and_wait(); },
                           .user = &meet});
          body(mine);
+       }));
+}
+
+/// The same one at a time and the last member first, from barrier to barrier: the order of tasks is another one than
+/// that of one worker, for certain.
+template <class Body>
+void run_team_backwards(const thread_pool& pool, int members, const Body& body) {
+  std::atomic<int> turn{0};
+  struct member_turn {
+    std::atomic<int>& turn;
+    int own, members;
+    void wait() const {
+      for (int now = turn; now != own; now = turn) turn.wait(now);
+    }
+    void pass() {
+      own += members;
+      ++turn;
+      turn.notify_all();
+    }
+  };
+  pool(members, worker_body([&](int member) {
+         member_turn mine{turn, members - 1 - member, members};
+         context joined = context::of({.ith = member,
+                                       .nth = members,
+                                       .barrier =
+                                           [](void* user) {
+                                             auto& at = *static_cast<member_turn*>(user);
+                                             at.pass();
+                                             at.wait();
+                                           },
+                                       .user = &mine});
+         mine.wait();
+         body(joined);
+         mine.pass();
        }));
 }
 
