@@ -197,7 +197,7 @@ struct rwkv4_adjoint {
 struct rwkv4_engine {
   static constexpr bool has_steps = true;
   static constexpr bool has_chunks = false;
-  static constexpr index_t block = 256;  // channels of a task
+  static constexpr index_t block = 256;  // channels of a task: 64 take backward twice as long
   template <class Op>
   using output = view<typename Op::scalar, 3>;
 
@@ -252,7 +252,7 @@ struct rwkv4_engine {
   template <class Op>
   static std::size_t backward_bytes(const Op& op, const options&) noexcept {
     arena counted;
-    counted.take<double>((tile + (op.k.extent(1) + tile - 1) / tile) * 3 * strip);
+    counted.take<double>((tile + (op.k.extent(1) + tile - 1) / tile) * 3 * block);
     return counted.used();
   }
 
@@ -260,17 +260,16 @@ struct rwkv4_engine {
   template <class Op, class State, class StateGradient>
   static void backward(const Op& op, const State& st, const cotangent<output<Op>>& d_o, const StateGradient& d_st,
                        const gradient<Op>& d, const options& how, context& ctx) {
-    const index_t strips = (op.k.extent(2) + strip - 1) / strip;
+    const index_t blocks = (op.k.extent(2) + block - 1) / block;
     const std::size_t room = backward_bytes(op, how);
     ctx.reserve(static_cast<std::size_t>(ctx.workers()) * room);
-    run_tasks(ctx, strips, room, [&](index_t task, arena memory) noexcept {
-      gradients(op, st, d_o, d_st, d, how.accumulate, task * strip, memory);
+    run_tasks(ctx, blocks, room, [&](index_t task, arena memory) noexcept {
+      gradients(op, st, d_o, d_st, d, how.accumulate, task * block, memory);
     });
   }
 
  private:
-  static constexpr index_t tile = 32;   // tokens between the states that a backward pass keeps
-  static constexpr index_t strip = 64;  // channels of its tasks: the states of a tile stay in the first-level cache
+  static constexpr index_t tile = 64;  // tokens between the states that a backward pass keeps
 
   /// The first questions of every call: there is such a form, and fields, sequences and states fit.
   template <class Op, class State>
@@ -371,9 +370,9 @@ struct rwkv4_engine {
                                        const StateGradient& d_st, const gradient<Op>& d, bool accumulate, index_t begin,
                                        arena memory) noexcept {
     using Acc = sweep_t<typename Op::scalar, typename State::storage_type>;
-    auto* panels = memory.take<Acc>((tile + (op.k.extent(1) + tile - 1) / tile) * 3 * strip);
-    const index_t end = std::min(begin + strip, op.k.extent(2));
-    rwkv4_adjoint<Acc> back[strip / simd::width<Acc>];
+    auto* panels = memory.take<Acc>((tile + (op.k.extent(1) + tile - 1) / tile) * 3 * block);
+    const index_t end = std::min(begin + block, op.k.extent(2));
+    rwkv4_adjoint<Acc> back[block / simd::width<Acc>];
     for_each_vector<Acc>(begin, end, [&](index_t i, index_t c, index_t count) noexcept {
       back[i].w = of_channels<Acc>(op.w, c, count), back[i].u = of_channels<Acc>(op.u, c, count);
     });
@@ -398,12 +397,12 @@ struct rwkv4_engine {
     using triple = rwkv4_triple<Acc>;
     constexpr index_t width = simd::width<Acc>;
     const span at = span_of(op, sequence);
-    Acc* checkpoints = panels + tile * 3 * strip;
+    Acc* checkpoints = panels + tile * 3 * block;
     const auto panel = [](Acc* rows, index_t row, index_t i) noexcept {
-      return triple::panel(rows + (row * strip / width + i) * 3 * width);
+      return triple::panel(rows + (row * block / width + i) * 3 * width);
     };
     const auto each = [&](const auto& f) noexcept { for_each_vector<Acc>(begin, end, f); };
-    rwkv4_sweep<Acc> over[strip / width];
+    rwkv4_sweep<Acc> over[block / width];
     each([&](index_t i, index_t c, index_t count) noexcept {
       over[i].w = back[i].w, over[i].u = back[i].u, over[i].h = initial<Acc>(st, sequence, c, count);
       back[i].d = d_st.final.present() ? triple::load(d_st.final[sequence], c, count) : triple::zero();
