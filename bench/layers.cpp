@@ -1,8 +1,10 @@
-// What models wrap around the operators, on sequences that no cache holds. Bytes and exponentials bind: the limit is
-// the larger of moving as much through a copy and of as many exponentials, both measured in the same run.
+// What models wrap around the operators, and RWKV-4, which has no products of matrices, on sequences that no cache
+// holds. Bytes and exponentials bind: the limit is the larger of moving as much through a copy and of as many
+// exponentials, both measured in the same run; `bytes_bind` is 1 where it is the first.
 #include <ogive/layers/norm.hpp>
 #include <ogive/layers/short_convolution.hpp>
 #include <ogive/layers/token_shift.hpp>
+#include <ogive/ops/rwkv4.hpp>
 #include <ogive/testing/rng.hpp>
 
 #include <bench/clock.hpp>
@@ -28,8 +30,11 @@ double copy_rate() {
 }
 
 /// `moved` tensors of the size of x are read or written, `exponentials` taken for each number of it.
-double limit(double moved, double exponentials) {
-  return std::max(moved * bytes / copy_rate(), exponentials * static_cast<double>(numbers) / exp_rate<float, 0>());
+void report(benchmark::State& state, double seconds, double moved, double exponentials) {
+  const double of_bytes = moved * bytes / copy_rate();
+  const double of_exponentials = exponentials * static_cast<double>(numbers) / exp_rate<float, 0>();
+  report_limit(state, seconds, std::max(of_bytes, of_exponentials));
+  state.counters["bytes_bind"] = of_bytes > of_exponentials ? 1 : 0;
 }
 
 tensor<float, 3> drawn() {
@@ -73,12 +78,23 @@ struct shift {
   static constexpr double moved = 3, exponentials = 0, moved_back = 4, exponentials_back = 0;
 };
 
+/// An average of all values so far. Of two weights that are divided by the larger one, one is an exponential: that of
+/// the average and that of the state, and on the way back the state's once more.
+struct wkv {
+  tensor<float, 3> k = drawn(), v = k, d_o = k, o = k, d_k = k, d_v = k;
+  tensor<float, 1> w{{channels}, -0.5F}, u{{channels}, 0.5F}, d_w = w, d_u = u;
+  rwkv4<float> layer() const { return {.k = k, .v = v, .w = w, .u = u}; }
+  void run(context& ctx) { forward(layer(), {}, o, {}, ctx); }
+  void back(context& ctx) { backward(layer(), {}, d_o, {}, {.k = d_k, .v = d_v, .w = d_w, .u = d_u}, {}, ctx); }
+  static constexpr double moved = 3, exponentials = 2, moved_back = 5, exponentials_back = 3;
+};
+
 template <class Layer>
 void there(benchmark::State& state) {
   Layer layer;
   context ctx;
   const double seconds = iterate(state, 1, [&] { layer.run(ctx); });
-  report_limit(state, seconds, limit(Layer::moved, Layer::exponentials));
+  report(state, seconds, Layer::moved, Layer::exponentials);
 }
 
 /// `to_forward`: how much longer the gradients take.
@@ -87,10 +103,20 @@ void again(benchmark::State& state) {
   Layer layer;
   context ctx;
   const double seconds = iterate(state, 1, [&] { layer.back(ctx); });
-  report_limit(state, seconds, limit(Layer::moved_back, Layer::exponentials_back));
+  report(state, seconds, Layer::moved_back, Layer::exponentials_back);
   const auto [one, other] = stopwatch(1).least(
       0.1, [&] { layer.run(ctx); }, [&] { layer.back(ctx); });
   state.counters["to_forward"] = other / one;
+}
+
+/// RWKV-4 for one token, the state in place: some numbers of each channel in a cache, so that exponentials bind.
+void wkv_step(benchmark::State& state) {
+  tensor<float, 3> k({1, 1, channels}, 0.5F), o = k, h({1, 3, channels});
+  const tensor<float, 1> w({channels}, -0.5F);
+  context ctx;
+  const rwkv4<float> op{.k = k, .v = k, .w = w, .u = w};
+  const double seconds = iterate(state, 1, [&] { step(op, h.all(), o, {}, ctx); });
+  report_limit(state, seconds, wkv::exponentials * static_cast<double>(channels) / exp_rate<float, 0>());
 }
 
 template <class Layer>
@@ -104,6 +130,8 @@ const bool registered = [] {
   add<convolution>("short_convolution_silu");
   add<gated_norm>("rms_norm_gated");
   add<shift>("token_shift");
+  add<wkv>("rwkv4");
+  benchmark::RegisterBenchmark("rwkv4/f32/L1_D2048/step", wkv_step);
   return true;
 }();
 

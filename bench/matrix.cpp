@@ -1,4 +1,5 @@
-// SSD and causal linear attention. 4·K·V flops per token and head.
+// SSD and causal linear attention, that of Based and ReBased included. 4·K·V flops per token and head, K the number of
+// features; what makes features, and the normaliser, are not counted.
 #include <ogive/maps/elementwise.hpp>
 #include <ogive/ops/linear_attention.hpp>
 #include <ogive/ops/ssd.hpp>
@@ -43,21 +44,46 @@ class ssd_problem {
   tensor<T, 4> B_, C_, d_B_{}, d_C_{};
 };
 
-/// Normalised linear attention through elu + 1.
-template <class T>
+/// Normalised linear attention, its rows as wide as the map needs for K features.
+template <class T, class Map = maps::elu1>
 class linear_attention_problem {
  public:
+  using op_type = linear_attention<T, Map>;
   explicit linear_attention_problem(const extents& n)
-      : q_({1, n.length, n.heads, n.key_dim}), k_(q_), v_({1, n.length, n.heads, n.value_dim}), o_(v_) {
+      : q_({1, n.length, n.heads, width(n.key_dim)}), k_(q_), v_({1, n.length, n.heads, n.value_dim}), o_(v_) {
     testing::rng random(1);
     for (auto* tokens : {&q_, &k_, &v_}) testing::fill_normal(random, tokens->all());
   }
-  linear_attention<T, maps::elu1> op() const { return {.q = q_, .k = k_, .v = v_}; }
+  op_type op() const { return {.q = q_, .k = k_, .v = v_}; }
   view<T, 4> out() { return o_; }
+  view<const T, 4> cotangents() const { return v_; }
+  gradient<op_type> gradients() {
+    d_q_ = q_, d_k_ = k_, d_v_ = v_;
+    return {.q = d_q_, .k = d_k_, .v = d_v_};
+  }
 
  private:
-  tensor<T, 4> q_, k_, v_, o_;
+  static index_t width(index_t K) {
+    index_t d = 1;
+    while (features(Map{}, d) < K) ++d;
+    return d;
+  }
+
+  tensor<T, 4> q_, k_, v_, o_, d_q_{}, d_k_{}, d_v_{};
 };
+
+/// Row maps of 16 numbers, as models have them, to K features.
+template <class Map>
+void add_polynomial(const std::string& name, index_t K) {
+  using problem = linear_attention_problem<float, Map>;
+  const extents whole{.heads = 16, .key_dim = K, .value_dim = 64, .length = 2048};
+  const std::string shape = name + "/f32/H16_K" + std::to_string(K) + "_V64";
+  add_sequence<problem>(shape, whole, "chunked", verb::chunked);
+  add_sequence<problem>(shape, whole, "recurrent", verb::recurrent);
+  add_sequence<problem>(shape, whole, "forward", verb::forward);
+  add_backward<problem>(shape, whole);
+  add_steps<problem>(shape, {16, K, 64, 1});
+}
 
 const bool registered = [] {
   const extents mamba2{.heads = 24, .key_dim = 128, .value_dim = 64, .length = 2048};
@@ -92,8 +118,11 @@ const bool registered = [] {
       add_sequence<problem>(shape, n, "forward", verb::forward);
     }
     add_sequence<problem>(shape, whole, "forward", verb::forward, 2);
+    add_backward<problem>(shape, whole);
     add_steps<problem>(shape, {16, d, d, 1});
   }
+  add_polynomial<maps::taylor>("based", 153);
+  add_polynomial<maps::rebased<>>("rebased", 136);
   return true;
 }();
 

@@ -1,15 +1,23 @@
-// Training: a small Gated DeltaNet learns to remember, with every gradient but those of a softmax and a sigmoid from
-// the library.
+// Training: a small model learns to remember, with every gradient but those of a softmax and a sigmoid from the
+// library; once with a state that only adds, once with the delta rule.
 //
-// A sequence comes in two pieces. The first shows pairs, a key and its value, drawn anew for every sequence; the second
-// asks for the values of keys. All that goes from one piece to the other is the state: forwards with what was seen,
-// backwards with the gradient that says what would have been worth keeping. What came before the first piece is where
-// backpropagation is truncated.
+// A sequence comes in two pieces. The first shows pairs, a key and its value, drawn anew for every sequence; keys come
+// again with other values. The second asks for the values that keys had last. All that goes from one piece to the other
+// is the state: forwards with what was seen, backwards with the gradient that says what would have been worth keeping.
+// What came before the first piece is where backpropagation is truncated.
+//
+// Everything but the state is the same. One that only adds, S + k vᵀ, keeps the old values of a key beside the last one
+// and cannot tell which it was: it plateaus. The gated delta rule, S' + β k (v − S'ᵀ k)ᵀ with S' = exp(g) S, replaces
+// them, and solves the task. (A gate alone, simple_gla, ends between the two: it lets everything fade, the old
+// soonest.) Draws both losses, as text and as SVG.
+//
+// usage: example_06_training_step [picture.svg]
 #include <ogive/layers/gates.hpp>
 #include <ogive/layers/linear.hpp>
 #include <ogive/layers/norm.hpp>
 #include <ogive/layers/short_convolution.hpp>
 #include <ogive/ops/gated_delta_rule.hpp>
+#include <ogive/ops/retention.hpp>
 #include <ogive/testing/finite_differences.hpp>
 
 #include <algorithm>
@@ -17,15 +25,18 @@
 #include <cmath>
 #include <cstdio>
 #include <limits>
+#include <string>
+
+#include "chart.hpp"
 
 namespace {
 
 using namespace ogive;
 using real = double;  // for the sake of the central difference: float trains as well
 
-constexpr index_t B = 16, L = 16;                      // sequences, tokens of a piece
+constexpr index_t B = 16, L = 32;                      // sequences, tokens of a piece
 constexpr index_t H = 2, K = 16, D = H * K, taps = 3;  // heads, their width, that of the model, of the convolution
-constexpr index_t keys = L / 2, words = 2 * keys;      // words [0, keys) are keys, the others values
+constexpr index_t keys = 8, words = 2 * keys;          // words [0, keys) are keys, the others values
 
 /// A token is projected to q, k, v, and from these columns on the gate of the output, β, and the gate of the state.
 constexpr index_t z = 3 * D, beta = z + D, gate = beta + H, columns = gate + H;
@@ -63,12 +74,44 @@ auto heads_of(Tensor& x, index_t first, index_t count) {
   return grouped(part(x, first, count), H);
 }
 
+/// The two states, and where the gradients of what they read go.
+struct adding {
+  static constexpr const char* name = "adding";
+  using op = retention<real>;
+  static op reads(const activations& a) {
+    static constexpr real nothing_fades = 0;
+    return {.q = heads_of(a.c, 0, D),
+            .k = heads_of(a.c, D, D),
+            .v = heads_of(a.c, 2 * D, D),
+            .log_gamma = {&nothing_fades, {H}, {0}}};
+  }
+  static gradient<op> writes(activations& d) {
+    return {.q = heads_of(d.c, 0, D), .k = heads_of(d.c, D, D), .v = heads_of(d.c, 2 * D, D)};
+  }
+};
+struct correcting {
+  static constexpr const char* name = "delta rule";
+  using op = gated_delta_rule<real>;
+  static op reads(const activations& a) {
+    return {.q = heads_of(a.c, 0, D),
+            .k = heads_of(a.c, D, D),
+            .v = heads_of(a.c, 2 * D, D),
+            .g = a.g,
+            .beta = a.beta,
+            .qk_l2norm = 1e-6};
+  }
+  static gradient<op> writes(activations& d) {
+    return {.q = heads_of(d.c, 0, D), .k = heads_of(d.c, D, D), .v = heads_of(d.c, 2 * D, D), .g = d.g, .beta = d.beta};
+  }
+};
+
 /// The model: each layer reads the activations that another one writes.
+template <class State>
 struct model {
   linear<real> project;
   short_convolution<real> mix;
   gates::softplus_decay<real> decay;
-  gated_delta_rule<real> recall;
+  typename State::op recall;
   rms_norm<real> norm;
   linear<real> answer;
 
@@ -76,12 +119,7 @@ struct model {
       : project{.x = a.x, .weight = w.project},
         mix{.x = part(a.p, 0, z), .weight = w.filter, .activation = activation::silu},
         decay{.a = heads_of(a.p, gate, H), .A_log = w.A_log, .dt_bias = w.dt_bias},
-        recall{.q = heads_of(a.c, 0, D),
-               .k = heads_of(a.c, D, D),
-               .v = heads_of(a.c, 2 * D, D),
-               .g = a.g,
-               .beta = a.beta,
-               .qk_l2norm = 1e-6},
+        recall(State::reads(a)),
         norm{.x = heads_of(a.o, 0, D), .z = heads_of(a.p, z, D), .weight = w.norm},
         answer{.x = a.y, .weight = w.answer} {}
 };
@@ -98,11 +136,12 @@ void for_tokens(const F& f) {
   }
 }
 
+template <class State>
 void forward_piece(const parameters& w, const piece& text, const carried& before, activations& a, carried& after) {
   for_tokens([&](index_t b, index_t t) {
     for (index_t i = 0; i < D; ++i) a.x(b, t, i) = w.embedding(text.word(b, t), i);
   });
-  const model f(w, a);
+  const model<State> f(w, a);
   forward(f.project, a.p);
   forward(f.mix, {.initial = before.inputs, .final = after.inputs}, a.c);
   forward(f.decay, heads_of(a.g, 0, H));
@@ -115,15 +154,15 @@ void forward_piece(const parameters& w, const piece& text, const carried& before
 }
 
 /// The same from its end: d.logits, d_after → d, d_before and what the piece adds to the gradient of the parameters.
+template <class State>
 void backward_piece(const parameters& w, const piece& text, const carried& before, const activations& a, activations& d,
                     const carried& d_after, carried& d_before, parameters& d_w) {
-  const model f(w, a);
+  const model<State> f(w, a);
   const options add{.accumulate = true};  // everything starts at zero, and parameters see two pieces
   backward(f.answer, d.logits, {.x = d.y, .weight = d_w.answer}, add);
   backward(f.norm, heads_of(d.y, 0, D), {.x = heads_of(d.o, 0, D), .z = heads_of(d.p, z, D), .weight = d_w.norm}, add);
   backward(f.recall, {.initial = before.S}, heads_of(d.o, 0, D), {.final = d_after.S, .initial = d_before.S},
-           {.q = heads_of(d.c, 0, D), .k = heads_of(d.c, D, D), .v = heads_of(d.c, 2 * D, D), .g = d.g, .beta = d.beta},
-           add);
+           State::writes(d), add);
   for_tokens([&](index_t b, index_t t) {
     for (index_t h = 0; h < H; ++h) {
       d.p(b, t, beta + h) += d.beta(b, t, h) * a.beta(b, t, h) * (1 - a.beta(b, t, h));
@@ -156,36 +195,36 @@ real cross_entropy(const tensor<real, 3>& logits, const tensor<index_t, 2>& answ
 
 using sequence = std::array<piece, 2>;
 
-/// Pairs in any order, then questions.
+/// Pairs, then questions about their keys.
 sequence draw(testing::rng& random) {
   sequence text;
-  tensor<index_t, 1> order({keys}), value({keys});
   for (index_t b = 0; b < B; ++b) {
-    for (index_t i = 0; i < keys; ++i) {
-      const index_t j = random.integer(0, i);
-      order(i) = order(j);
-      order(j) = i;
-      value(i) = random.integer(keys, words - 1);
+    std::array<index_t, keys> last{};
+    for (index_t t = 0; t < L; t += 2) {
+      const index_t key = random.integer(0, keys - 1), value = random.integer(keys, words - 1);
+      text[0].word(b, t) = key;
+      text[0].word(b, t + 1) = last[static_cast<std::size_t>(key)] = value;
     }
     for (index_t t = 0; t < L; ++t) {
-      text[0].word(b, t) = t % 2 == 0 ? order(t / 2) : value(order(t / 2));
-      text[1].word(b, t) = random.integer(0, keys - 1);
-      text[1].answer(b, t) = value(text[1].word(b, t));
+      const index_t key = text[0].word(b, 2 * random.integer(0, L / 2 - 1));
+      text[1].word(b, t) = key;
+      text[1].answer(b, t) = last[static_cast<std::size_t>(key)];
     }
   }
   return text;
 }
 
 /// The loss, and its gradient.
+template <class State>
 real learn(const parameters& w, const sequence& text, parameters& d_w) {
   std::array<activations, 2> a, d;
   std::array<carried, 3> at, d_at;  // before, between and after the pieces
   real loss = 0;
   for (std::size_t i = 0; i < 2; ++i) {
-    forward_piece(w, text[i], at[i], a[i], at[i + 1]);
+    forward_piece<State>(w, text[i], at[i], a[i], at[i + 1]);
     loss += cross_entropy(a[i].logits, text[i].answer, d[i].logits);
   }
-  for (std::size_t i = 2; i-- > 0;) backward_piece(w, text[i], at[i], a[i], d[i], d_at[i + 1], d_at[i], d_w);
+  for (std::size_t i = 2; i-- > 0;) backward_piece<State>(w, text[i], at[i], a[i], d[i], d_at[i + 1], d_at[i], d_w);
   return loss;
 }
 
@@ -210,45 +249,81 @@ void adam(parameters& w, parameters& d_w, parameters& mean, parameters& square, 
 
 /// All gradients at once: the slope of the loss along a random direction of length 1, against differences. These are
 /// good to eps^(4/5) of the loss, up to the fifth derivatives that they cut off: some tens of times that.
+template <class State>
 bool gradient_is_slope(const parameters& w, testing::rng& random) {
   const sequence text = draw(random);
   parameters d_w, u;
-  const real loss = learn(w, text, d_w);
+  const real loss = learn<State>(w, text, d_w);
   real square = 0, slope = 0, shift = 0;
   for_numbers([&](real& x) { x = random.normal(), square += x * x; }, u);
   for_numbers([&](real& x, real d) { x /= std::sqrt(square), slope += x * d; }, u, d_w);
   const real difference = testing::finite_differences(view<real, 1>(&shift, {1}), [&] {
     parameters moved = w, unused;
     for_numbers([&](real& x, real v) { x += shift * v; }, moved, u);
-    return learn(moved, text, unused);
+    return learn<State>(moved, text, unused);
   })(0);
   const real bound = 64 * std::pow(std::numeric_limits<real>::epsilon(), 0.8) * (1 + loss);
-  std::printf("slope along a random direction %.9f, by differences %.9f: apart by %.0e, allowed %.0e\n", slope,
-              difference, std::fabs(slope - difference), bound);
+  std::printf("%s: slope along a random direction %.9f, by differences %.9f: apart by %.0e, allowed %.0e\n",
+              State::name, slope, difference, std::fabs(slope - difference), bound);
   return std::fabs(slope - difference) <= bound;
 }
 
+/// A model that learns step by step; always the same sequences, whatever it is.
+template <class State>
+class learner {
+ public:
+  learner() {
+    for (auto* matrix : {&w_.embedding, &w_.project, &w_.filter, &w_.answer}) {
+      testing::fill_normal(random_, matrix->all(), 1 / std::sqrt(static_cast<real>(matrix->extent(1))));
+    }
+    std::ranges::fill(w_.norm.flat(), 1);
+    std::ranges::fill(w_.dt_bias.flat(), -4);  // decays near 1 to begin with
+    right_ = gradient_is_slope<State>(w_, random_);
+  }
+  bool right() const { return right_; }
+  real learn_more() {
+    parameters d_w;
+    const real loss = learn<State>(w_, draw(random_), d_w);
+    adam(w_, d_w, mean_, square_, ++steps_);
+    return loss;
+  }
+
+ private:
+  testing::rng random_{6};
+  parameters w_, mean_, square_;
+  int steps_ = 0;
+  bool right_;
+};
+
 }  // namespace
 
-int main() {
-  testing::rng random(6);
-  parameters w, mean, square;
-  for (auto* matrix : {&w.embedding, &w.project, &w.filter, &w.answer}) {
-    testing::fill_normal(random, matrix->all(), 1 / std::sqrt(static_cast<real>(matrix->extent(1))));
-  }
-  std::ranges::fill(w.norm.flat(), 1);
-  std::ranges::fill(w.dt_bias.flat(), -4);  // decays near 1 to begin with
-  const bool right = gradient_is_slope(w, random);
+int main(int count, char** arguments) {
+  const std::string path = count > 1 ? arguments[1] : "training_step.svg";
+  learner<adding> sum;
+  learner<correcting> rule;
+  const real guess = std::log(real(keys));
+  std::printf("a guess among the values has the loss ln %td = %.3f\n\n", keys, guess);
 
-  std::printf("a guess has the loss ln %td = %.3f\n", words, std::log(words));
-  constexpr int steps = 200, shown = 40;
-  real loss = 0;
-  for (int step = 1; step <= steps; ++step) {
-    if (step % shown == 1) loss = 0;
-    parameters d_w;
-    loss += learn(w, draw(random), d_w) / shown;
-    adam(w, d_w, mean, square, step);
-    if (step % shown == 0) std::printf("steps %3d to %3d: %.3f\n", step - shown + 1, step, loss);
+  constexpr int steps = 400, shown = 40, drawn = 5;
+  std::vector<chart::curve> curves{{adding::name, "#d55e00", {}, 'o'}, {correcting::name, "#0072b2", {}, '+'}};
+  std::printf("steps        %10s  %10s\n", adding::name, correcting::name);
+  real last[2] = {};
+  for (int step = 0; step < steps; step += shown) {
+    last[0] = last[1] = 0;
+    for (int some = 0; some < shown; some += drawn) {
+      real loss[2] = {};
+      for (int i = 0; i < drawn; ++i) loss[0] += sum.learn_more() / drawn, loss[1] += rule.learn_more() / drawn;
+      for (std::size_t i = 0; i < 2; ++i) curves[i].values.push_back(loss[i]), last[i] += loss[i] * drawn / shown;
+    }
+    std::printf("%3d to %3d   %10.3f  %10.3f\n", step + 1, step + shown, last[0], last[1]);
   }
-  return right && loss < 0.1 * std::log(words) ? 0 : 1;
+  const chart::frame frame{"The loss while a state learns to remember what a key held last", 0, 3};
+  std::printf("\n");
+  draw_text(frame, curves);
+  if (!draw_svg(path, frame, curves)) {
+    std::fprintf(stderr, "cannot write %s\n", path.c_str());
+    return 1;
+  }
+  std::printf("\n%s: the same as a picture\n", path.c_str());
+  return sum.right() && rule.right() && last[0] > 5 * last[1] && last[1] < 0.1 * guess ? 0 : 1;
 }

@@ -13,13 +13,13 @@
 #include <ogive/maps/discretisation_dense.hpp>
 #include <ogive/maps/hippo.hpp>
 
-#include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <numbers>
 #include <string>
 #include <vector>
+
+#include "chart.hpp"
 
 namespace {
 
@@ -95,54 +95,6 @@ numbers recall(const tensor<double, 1>& c) {
   return f;
 }
 
-constexpr double lowest = -0.9, highest = 0.9;
-
-void draw_text(const numbers& f) {
-  constexpr std::size_t rows = 17, columns = 80;
-  std::vector<std::string> canvas(rows, std::string(columns, ' '));
-  const auto put = [&](std::size_t column, double value, char mark) {
-    const double share = std::clamp((value - lowest) / (highest - lowest), 0.0, 1.0);
-    char& at = canvas[rows - 1 - static_cast<std::size_t>(std::lround(share * static_cast<double>(rows - 1)))][column];
-    at = at == ' ' || at == mark ? mark : '#';
-  };
-  for (std::size_t column = 0; column < columns; ++column) {
-    const std::size_t k = column * f.size() / columns;
-    put(column, signal(static_cast<index_t>(k)), 'o');
-    put(column, f[k], '+');
-  }
-  for (const std::string& row : canvas) std::printf("  |%s\n", row.c_str());
-  std::printf("  +%s\n   o the signal, + the memory with N = 16, # both\n", std::string(columns, '-').c_str());
-}
-
-struct curve {
-  std::string name, colour, width;
-  numbers values;
-};
-
-bool draw_svg(const std::string& path, const std::vector<curve>& curves) {
-  constexpr double left = 20, top = 50, width = 760, height = 260;
-  std::ofstream out(path);
-  out << "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 800 340\" font-family=\"DejaVu "
-         "Sans,Verdana,sans-serif\">\n"
-      << "<rect width=\"800\" height=\"340\" fill=\"#ffffff\"/>\n"
-      << "<text x=\"20\" y=\"24\" font-size=\"15\" fill=\"#333333\">A signal of " << L
-      << " samples, and what a HiPPO-LegS state remembers of it</text>\n";
-  double label = left;
-  for (const curve& one : curves) {
-    out << "<text x=\"" << label << "\" y=\"42\" font-size=\"12\" fill=\"" << one.colour << "\">" << one.name
-        << "</text>\n<path fill=\"none\" stroke=\"" << one.colour << "\" stroke-width=\"" << one.width << "\" d=\"";
-    for (std::size_t k = 0; k < one.values.size(); ++k) {
-      const double x = left + width * (static_cast<double>(k) + 0.5) / static_cast<double>(one.values.size());
-      const double y = top + height * (highest - one.values[k]) / (highest - lowest);
-      out << (k == 0 ? "M" : " L") << std::round(10 * x) / 10 << "," << std::round(10 * y) / 10;
-    }
-    out << "\"/>\n";
-    label += 110;
-  }
-  out << "</svg>\n";
-  return static_cast<bool>(out);
-}
-
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -156,7 +108,7 @@ int main(int count, char** arguments) {
 
   std::printf("%td samples remembered by N numbers: LegS, zero-order hold in log t\n\n", L);
   std::printf("   N   state against projection   signal against memory, relative rms\n");
-  std::vector<curve> curves{{"the signal", "#aaaaaa", "5", original}};
+  std::vector<chart::curve> curves{{"the signal", "#aaaaaa", original, 'o', "5"}};
   double worst = 0, last = 1;
   bool better = true;
   for (const index_t N : {8, 16, 32, 64}) {
@@ -169,13 +121,15 @@ int main(int count, char** arguments) {
     better = better && std::sqrt(lost / power) < last;
     last = std::sqrt(lost / power);
     std::printf("%4td   %24.1e   %35.4f\n", N, apart, last);
-    if (N == 8) curves.push_back({"N = 8", "#56b4e9", "1.5", f});
-    if (N == 16) curves.push_back({"N = 16", "#0072b2", "1.5", f});
-    if (N == 64) curves.push_back({"N = 64", "#d55e00", "1.5", f});
+    if (N == 8) curves.push_back({"N = 8", "#56b4e9", f});
+    if (N == 16) curves.push_back({"N = 16", "#0072b2", f});
+    if (N == 64) curves.push_back({"N = 64", "#d55e00", f});
   }
   std::printf("\n");
-  draw_text(curves[2].values);
-  if (!draw_svg(path, curves)) {
+  const chart::frame frame{"A signal of " + std::to_string(L) + " samples, and what a HiPPO-LegS state remembers of it",
+                           -0.9, 0.9};
+  draw_text(frame, {curves[0], curves[2]});
+  if (!draw_svg(path, frame, curves)) {
     std::fprintf(stderr, "cannot write %s\n", path.c_str());
     return 1;
   }

@@ -334,6 +334,14 @@ TEST_CASE("C13: RWKV-4 averages whatever the keys' size") {
         CHECK_THAT(o[2], WithinRoundings<double>(2, roundings));
       }
     }
+    // What a cotangent gives to values are the weights of an average, and shifting all keys moves none.
+    tensor<double, 3> d_o({1, 3, 1}, 1.0), d_k(d_o), d_v(d_o);
+    tensor<double, 1> d_w({1}), d_u({1});
+    backward(op, {}, d_o.all(), {}, {.k = d_k, .v = d_v, .w = d_w, .u = d_u});
+    CHECK((std::isfinite(d_w(0)) && std::isfinite(d_u(0))));
+    CHECK_THAT(d_v(0, 0, 0) + d_v(0, 1, 0) + d_v(0, 2, 0), WithinRoundings<double>(3, 3 * roundings));
+    CHECK_THAT(d_k(0, 0, 0) + d_k(0, 1, 0) + d_k(0, 2, 0), WithinAbs(0, tolerance<double>(3 * roundings, 6)));
+    for (const double slope : d_k.flat()) CHECK(std::isfinite(slope));
   };
   for (const way& how : {way{way::kind::recurrent}, way{way::kind::forward}, way{way::kind::step}}) {
     average({100, 101, 99}, how);

@@ -81,7 +81,6 @@ struct rwkv4_triple {
 
   /// The ε of nothing, below which none is kept.
   static constexpr Acc least = Acc(-1e38);
-  static vector larger(const vector& x, const vector& y) noexcept { return simd::max(vector(least), simd::max(x, y)); }
 
   static rwkv4_triple nothing() noexcept { return {vector(Acc(0)), vector(Acc(0)), vector(least)}; }
   static rwkv4_triple zero() noexcept { return {vector(Acc(0)), vector(Acc(0)), vector(Acc(0))}; }
@@ -105,18 +104,37 @@ struct rwkv4_triple {
   static view<Acc, 2> panel(Acc* p) noexcept { return {p, {3, simd::width<Acc>}}; }
 };
 
+/// e^{x − top} and e^{y − top}, top the larger of the two: one of them is 1. Where top is the least, neither has
+/// weight.
+template <class Acc>
+struct rwkv4_weights {
+  using vector = simd::batch<Acc>;
+  vector top, x, y;
+
+  rwkv4_weights(const vector& of_x, const vector& of_y) noexcept {
+    const vector zero(Acc(0)), least(rwkv4_triple<Acc>::least);
+    const auto newer = of_x < of_y;
+    const vector larger = simd::select(newer, of_y, of_x), smaller = simd::select(newer, of_x, of_y);
+    top = simd::max(least, larger);
+    const vector one = simd::select(larger < least, zero, vector(Acc(1)) + (larger - top));  // NaN stays NaN
+    const vector less = simd::exp(smaller - top);
+    x = simd::select(newer, less, one);
+    y = simd::select(newer, one, less);
+  }
+};
+
 /// Channels of one vector, through one sequence.
 template <class Acc>
 struct rwkv4_sweep {
   using vector = simd::batch<Acc>;
   using triple = rwkv4_triple<Acc>;
+  using weights = rwkv4_weights<Acc>;
   vector w, u;
   triple h = triple::nothing();
 
   vector average(const vector& k, const vector& v) const noexcept {
-    const vector own = u + k, top = triple::larger(h.epsilon, own);
-    const vector past = simd::exp(h.epsilon - top), now = simd::exp(own - top);
-    return quotient(simd::fma(past, h.alpha, now * v), simd::fma(past, h.beta, now));
+    const weights of(h.epsilon, u + k);
+    return quotient(simd::fma(of.x, h.alpha, of.y * v), simd::fma(of.x, h.beta, of.y));
   }
   /// What a row sees that has no value of its own.
   vector average() const noexcept { return quotient(h.alpha, h.beta); }
@@ -125,9 +143,8 @@ struct rwkv4_sweep {
     return simd::select(weights == zero, zero, simd::divide(sum, weights));
   }
   void advance(const vector& k, const vector& v) noexcept {
-    const vector decayed = w + h.epsilon, top = triple::larger(decayed, k);
-    const vector past = simd::exp(decayed - top), now = simd::exp(k - top);
-    h = {simd::fma(past, h.alpha, now * v), simd::fma(past, h.beta, now), top};
+    const weights of(w + h.epsilon, k);
+    h = {simd::fma(of.x, h.alpha, of.y * v), simd::fma(of.x, h.beta, of.y), of.top};
   }
 };
 
@@ -152,8 +169,9 @@ struct rwkv4_adjoint {
   /// A token on the state h. The quotient is the same for any common factor of its two sums, so `top` has no derivative
   /// there; in the state it goes to the larger exponent, whose own factor is 1, or to none that is not above the least.
   void token(const triple& h, const vector& k, const vector& v, const vector& d_o) noexcept {
-    const vector decayed = w + h.epsilon, above = triple::larger(decayed, k), least(triple::least);
-    const vector kept = simd::exp(decayed - above), written = simd::exp(k - above);
+    const vector decayed = w + h.epsilon, least(triple::least);
+    const rwkv4_weights<Acc> of(decayed, k);
+    const vector kept = of.x, written = of.y;
     const vector d_written = written * simd::fma(d.alpha, v, d.beta);
     const vector d_kept = kept * simd::fma(d.alpha, h.alpha, d.beta * h.beta);
     const auto newer = decayed < k, stopped = simd::max(decayed, k) < least;
@@ -162,8 +180,8 @@ struct rwkv4_adjoint {
     d_v = written * d.alpha;
     d_w = d_w + d_decayed;
 
-    const vector own = u + k, top = triple::larger(h.epsilon, own);
-    const vector past = simd::exp(h.epsilon - top), now = simd::exp(own - top);
+    const rwkv4_weights<Acc> read(h.epsilon, u + k);
+    const vector past = read.x, now = read.y;
     const vector sum = simd::fma(past, h.beta, now);
     const vector o = quotient(simd::fma(past, h.alpha, now * v), sum);
     const vector share = quotient(d_o, sum), of_past = share * past, of_now = share * now;
@@ -179,7 +197,7 @@ struct rwkv4_adjoint {
 struct rwkv4_engine {
   static constexpr bool has_steps = true;
   static constexpr bool has_chunks = false;
-  static constexpr index_t block = 256;  // channels of a task
+  static constexpr index_t block = 256;  // channels of a task: 64 take backward twice as long
   template <class Op>
   using output = view<typename Op::scalar, 3>;
 
@@ -234,7 +252,7 @@ struct rwkv4_engine {
   template <class Op>
   static std::size_t backward_bytes(const Op& op, const options&) noexcept {
     arena counted;
-    counted.take<double>((tile + (op.k.extent(1) + tile - 1) / tile) * 3 * simd::width<double>);
+    counted.take<double>((tile + (op.k.extent(1) + tile - 1) / tile) * 3 * block);
     return counted.used();
   }
 
@@ -251,7 +269,7 @@ struct rwkv4_engine {
   }
 
  private:
-  static constexpr index_t tile = 32;  // tokens between the states that a backward pass keeps
+  static constexpr index_t tile = 64;  // tokens between the states that a backward pass keeps
 
   /// The first questions of every call: there is such a form, and fields, sequences and states fit.
   template <class Op, class State>
@@ -302,35 +320,49 @@ struct rwkv4_engine {
     return rwkv4_triple<Acc>::load(st.initial[from], c, count);
   }
 
+  /// f(i, c, count) for the vectors of channels in [begin, end): the i-th begins at c.
+  template <class Acc, class F>
+  static void for_each_vector(index_t begin, index_t end, const F& f) noexcept {
+    index_t i = 0;
+    for (index_t c = begin; c < end; c += simd::width<Acc>) f(i++, c, std::min(simd::width<Acc>, end - c));
+  }
+
+  /// Time outside, vectors of channels inside: a row of tokens is read as it lies, and states stay in the first-level
+  /// cache.
   template <class Op, class State>
   OGIVE_NOINLINE static void channels(const Op& op, const State& st, const output<Op>& o, index_t sequence,
                                       index_t begin) noexcept {
     using Acc = sweep_t<typename Op::scalar, typename State::storage_type>;
+    constexpr index_t width = simd::width<Acc>;
     const index_t end = std::min(begin + block, op.k.extent(2));
-    for (index_t c = begin; c < end; c += simd::width<Acc>) {
-      sweep<Acc>(op, st, o, sequence, c, std::min(simd::width<Acc>, end - c));
-    }
-  }
-
-  template <class Acc, class Op, class State>
-  static void sweep(const Op& op, const State& st, const output<Op>& o, index_t sequence, index_t c,
-                    index_t count) noexcept {
     const span at = span_of(op, sequence);
-    rwkv4_sweep<Acc> over{of_channels<Acc>(op.w, c, count), of_channels<Acc>(op.u, c, count)};
-    over.h = initial<Acc>(st, sequence, c, count);
-    const auto put = [&](index_t t, const auto& x) noexcept {
+    rwkv4_sweep<Acc> over[block / width];
+    const auto for_vectors = [&](const auto& f) noexcept {
+      for_each_vector<Acc>(begin, end, [&](index_t i, index_t c, index_t count) noexcept { f(over[i], c, count); });
+    };
+    for_vectors([&](auto& x, index_t c, index_t count) noexcept {
+      x.w = of_channels<Acc>(op.w, c, count), x.u = of_channels<Acc>(op.u, c, count);
+      x.h = initial<Acc>(st, sequence, c, count);
+    });
+    const auto put = [&](index_t t, index_t c, index_t count, const auto& x) noexcept {
       if (o.present()) simd::store_strided(o.pointer(at.b, t, c), o.stride(2), x, count);
     };
     for (index_t t = at.first; t < at.live; ++t) {
-      const auto k = row<Acc>(op.k, at.b, t, c, count), v = row<Acc>(op.v, at.b, t, c, count);
-      if (o.present()) put(t, over.average(k, v));
-      over.advance(k, v);
-      for_kept(st, sequence, at.b, t, t - at.first,
-               [&](const auto& pool, index_t slot) noexcept { over.h.save(pool[slot], c, count); });
+      for_vectors([&](auto& x, index_t c, index_t count) noexcept {
+        const auto k = row<Acc>(op.k, at.b, t, c, count), v = row<Acc>(op.v, at.b, t, c, count);
+        if (o.present()) put(t, c, count, x.average(k, v));
+        x.advance(k, v);
+      });
+      for_kept(st, sequence, at.b, t, t - at.first, [&](const auto& pool, index_t slot) noexcept {
+        for_vectors([&](auto& x, index_t c, index_t count) noexcept { x.h.save(pool[slot], c, count); });
+      });
     }
-    for (index_t t = at.live; t < at.last; ++t) put(t, over.average());
+    for (index_t t = at.live; t < at.last; ++t) {
+      for_vectors([&](auto& x, index_t c, index_t count) noexcept { put(t, c, count, x.average()); });
+    }
     const index_t to = core::checker::slot_of(st.final_slots, sequence);
-    if (st.final.present() && to >= 0) over.h.save(st.final[to], c, count);
+    if (!st.final.present() || to < 0) return;
+    for_vectors([&](auto& x, index_t c, index_t count) noexcept { x.h.save(st.final[to], c, count); });
   }
 
   template <class Op, class State, class StateGradient>
@@ -338,16 +370,18 @@ struct rwkv4_engine {
                                        const StateGradient& d_st, const gradient<Op>& d, bool accumulate, index_t begin,
                                        arena memory) noexcept {
     using Acc = sweep_t<typename Op::scalar, typename State::storage_type>;
-    auto* panels = memory.take<Acc>((tile + (op.k.extent(1) + tile - 1) / tile) * 3 * simd::width<Acc>);
+    auto* panels = memory.take<Acc>((tile + (op.k.extent(1) + tile - 1) / tile) * 3 * block);
     const index_t end = std::min(begin + block, op.k.extent(2));
-    for (index_t c = begin; c < end; c += simd::width<Acc>) {
-      const index_t count = std::min(simd::width<Acc>, end - c);
-      rwkv4_adjoint<Acc> back{of_channels<Acc>(op.w, c, count), of_channels<Acc>(op.u, c, count)};
-      for (index_t n = 0; n < op.sequences(); ++n)
-        sweep_back(op, st, d_o, d_st, d, accumulate, n, c, count, back, panels);
-      if (d.w.present()) drain(d.w.pointer(c), d.w.stride(0), back.d_w, count, accumulate);
-      if (d.u.present()) drain(d.u.pointer(c), d.u.stride(0), back.d_u, count, accumulate);
-    }
+    rwkv4_adjoint<Acc> back[block / simd::width<Acc>];
+    for_each_vector<Acc>(begin, end, [&](index_t i, index_t c, index_t count) noexcept {
+      back[i].w = of_channels<Acc>(op.w, c, count), back[i].u = of_channels<Acc>(op.u, c, count);
+    });
+    for (index_t n = 0; n < op.sequences(); ++n)
+      sweep_back(op, st, d_o, d_st, d, accumulate, n, begin, end, back, panels);
+    for_each_vector<Acc>(begin, end, [&](index_t i, index_t c, index_t count) noexcept {
+      if (d.w.present()) drain(d.w.pointer(c), d.w.stride(0), back[i].d_w, count, accumulate);
+      if (d.u.present()) drain(d.u.pointer(c), d.u.stride(0), back[i].d_u, count, accumulate);
+    });
   }
 
   template <class Acc, class X>
@@ -358,56 +392,72 @@ struct rwkv4_engine {
 
   template <class Acc, class Op, class State, class StateGradient>
   static void sweep_back(const Op& op, const State& st, const cotangent<output<Op>>& d_o, const StateGradient& d_st,
-                         const gradient<Op>& d, bool accumulate, index_t sequence, index_t c, index_t count,
-                         rwkv4_adjoint<Acc>& back, Acc* panels) noexcept {
+                         const gradient<Op>& d, bool accumulate, index_t sequence, index_t begin, index_t end,
+                         rwkv4_adjoint<Acc>* back, Acc* panels) noexcept {
     using triple = rwkv4_triple<Acc>;
-    constexpr index_t size = 3 * simd::width<Acc>;
+    constexpr index_t width = simd::width<Acc>;
     const span at = span_of(op, sequence);
-    Acc* checkpoints = panels + tile * size;
-    rwkv4_sweep<Acc> over{back.w, back.u};
-    over.h = initial<Acc>(st, sequence, c, count);
+    Acc* checkpoints = panels + tile * 3 * block;
+    const auto panel = [](Acc* rows, index_t row, index_t i) noexcept {
+      return triple::panel(rows + (row * block / width + i) * 3 * width);
+    };
+    const auto each = [&](const auto& f) noexcept { for_each_vector<Acc>(begin, end, f); };
+    rwkv4_sweep<Acc> over[block / width];
+    each([&](index_t i, index_t c, index_t count) noexcept {
+      over[i].w = back[i].w, over[i].u = back[i].u, over[i].h = initial<Acc>(st, sequence, c, count);
+      back[i].d = d_st.final.present() ? triple::load(d_st.final[sequence], c, count) : triple::zero();
+    });
+    const auto keep = [&](Acc* rows, index_t row) noexcept {
+      each([&](index_t i, index_t, index_t) noexcept { over[i].h.save(panel(rows, row, i), 0, width); });
+    };
     const auto advance = [&](index_t t) noexcept {
-      over.advance(row<Acc>(op.k, at.b, t, c, count), row<Acc>(op.v, at.b, t, c, count));
+      each([&](index_t i, index_t c, index_t count) noexcept {
+        over[i].advance(row<Acc>(op.k, at.b, t, c, count), row<Acc>(op.v, at.b, t, c, count));
+      });
     };
     for (index_t t = at.first; t < at.live; ++t) {
-      if ((t - at.first) % tile == 0) {
-        over.h.save(triple::panel(checkpoints + (t - at.first) / tile * size), 0, simd::width<Acc>);
-      }
+      if ((t - at.first) % tile == 0) keep(checkpoints, (t - at.first) / tile);
       advance(t);
     }
-    back.d = d_st.final.present() ? triple::load(d_st.final[sequence], c, count) : triple::zero();
-    const auto cotangent_at = [&](index_t t) noexcept {
+    const auto cotangent_at = [&](index_t t, index_t c, index_t count) noexcept {
       return d_o.present() ? row<Acc>(d_o, at.b, t, c, count) : simd::batch<Acc>(Acc(0));
     };
-    const auto put = [&](index_t t, const auto& d_k, const auto& d_v) noexcept {
+    const auto put = [&](index_t t, index_t c, index_t count, const auto& d_k, const auto& d_v) noexcept {
       if (d.k.present()) drain(d.k.pointer(at.b, t, c), d.k.stride(2), d_k, count, accumulate);
       if (d.v.present()) drain(d.v.pointer(at.b, t, c), d.v.stride(2), d_v, count, accumulate);
     };
     const simd::batch<Acc> zero(Acc(0));
     for (index_t t = at.last; t-- > at.live;) {
-      back.average(over.h, cotangent_at(t));
-      put(t, zero, zero);
+      each([&](index_t i, index_t c, index_t count) noexcept {
+        back[i].average(over[i].h, cotangent_at(t, c, count));
+        put(t, c, count, zero, zero);
+      });
     }
-    for (index_t end = at.live; end > at.first;) {
-      const index_t begin = at.first + (end - 1 - at.first) / tile * tile;
-      over.h = triple::load(triple::panel(checkpoints + (begin - at.first) / tile * size), 0, simd::width<Acc>);
-      for (index_t t = begin; t < end; ++t) {
-        over.h.save(triple::panel(panels + (t - begin) * size), 0, simd::width<Acc>);
-        if (t + 1 < end) advance(t);
+    for (index_t behind = at.live; behind > at.first;) {
+      const index_t n = (behind - 1 - at.first) / tile, first = at.first + n * tile;
+      each([&](index_t i, index_t, index_t) noexcept { over[i].h = triple::load(panel(checkpoints, n, i), 0, width); });
+      for (index_t t = first; t < behind; ++t) {
+        keep(panels, t - first);
+        if (t + 1 < behind) advance(t);
       }
-      for (index_t t = end; t-- > begin;) {
-        back.token(triple::load(triple::panel(panels + (t - begin) * size), 0, simd::width<Acc>),
-                   row<Acc>(op.k, at.b, t, c, count), row<Acc>(op.v, at.b, t, c, count), cotangent_at(t));
-        put(t, back.d_k, back.d_v);
+      for (index_t t = behind; t-- > first;) {
+        each([&](index_t i, index_t c, index_t count) noexcept {
+          back[i].token(triple::load(panel(panels, t - first, i), 0, width), row<Acc>(op.k, at.b, t, c, count),
+                        row<Acc>(op.v, at.b, t, c, count), cotangent_at(t, c, count));
+          put(t, c, count, back[i].d_k, back[i].d_v);
+        });
       }
-      end = begin;
+      behind = first;
     }
     if (!d_st.initial.present()) return;
-    if (accumulate) {
-      const triple before = triple::load(d_st.initial[sequence], c, count);
-      back.d = {before.alpha + back.d.alpha, before.beta + back.d.beta, before.epsilon + back.d.epsilon};
-    }
-    back.d.save(d_st.initial[sequence], c, count);
+    each([&](index_t i, index_t c, index_t count) noexcept {
+      triple& x = back[i].d;
+      if (accumulate) {
+        const triple before = triple::load(d_st.initial[sequence], c, count);
+        x = {before.alpha + x.alpha, before.beta + x.beta, before.epsilon + x.epsilon};
+      }
+      x.save(d_st.initial[sequence], c, count);
+    });
   }
 };
 

@@ -4,7 +4,8 @@
 //   z = concat(past_state, input) along time      past_state: zeros where it is left out
 //   output[b,c,t] = σ(bias[c] + Σ_j weight[c,0,j] z[b,c,t+j]),   present_state = the last k − 1 columns of z
 //
-// Sums are in float (double for double), and rounded once, after σ.
+// Sums are in float (double for double), and rounded once, after σ; the standard's own evaluation rounds to the
+// tensors' type before it, too. double is more than the standard has, a k above 8 less.
 #pragma once
 
 #include <ogive/interop/onnx/tensor.hpp>
@@ -17,7 +18,7 @@ inline namespace OGIVE_ABI {
 namespace onnx {
 
 /// input (B, C, L), weight (C, 1, k) with 1 ≤ k ≤ 8, bias (C), past_state (B, C, k−1); activation "none", "silu" or
-/// "swish". output (B, C, L), present_state (B, C, k−1), which may be the same memory as past_state.
+/// "swish". output (B, C, L), present_state (B, C, k−1), which may be the same memory as past_state, or left out.
 template <storage T>
 struct causal_conv_with_state {
   tensor_view<const T> input{}, weight{}, bias{}, past_state{};
@@ -56,7 +57,7 @@ status check(const causal_conv_with_state<T>& node, const std::type_identity_t<t
   ask.dims("bias", node.bias, {C}, "(C), C as input", true);
   ask.dims("past_state", node.past_state, {B, C, k - 1}, "(B, C, k-1), B and C as input", true);
   ask.dims("output", output, {B, C, L}, "(B, C, L) as input");
-  ask.dims("present_state", present_state, {B, C, k - 1}, "(B, C, k-1), B and C as input");
+  ask.dims("present_state", present_state, {B, C, k - 1}, "(B, C, k-1), B and C as input", true);
   if (ask && !node.silu() && node.activation != "none") {
     ask.refuse("activation", status_code::value) << "must be none, silu or swish";
   }
@@ -64,7 +65,8 @@ status check(const causal_conv_with_state<T>& node, const std::type_identity_t<t
   return ogive::check(node.layer(), node.state(present_state), from_bdl(output.template as<3>()));
 }
 
-/// Runs the node. \throws shape_error
+/// Runs the node. Unless `prechecked`, \throws shape_error, or std::invalid_argument for an attribute, before anything
+/// is written.
 template <storage T>
 void run(prechecked_t, const causal_conv_with_state<T>& node, const std::type_identity_t<tensor_view<T>>& output,
          const std::type_identity_t<tensor_view<T>>& present_state, context& ctx = default_context()) noexcept {

@@ -4,7 +4,8 @@
 //   w = v_t,  or  w = β_t (v_t − Sᵀ k_t)                 delta, gated_delta
 //   S ← S + k_t wᵀ,   o_t = scale Sᵀ q_t                 S ∈ R^{d_k × d_v} per kv head
 //
-// Sums and the carried state are in float (double for double) whatever the types of tensors and states are.
+// Sums and the carried state are in float whatever the types of tensors, T, and of states, S, are; outputs are rounded
+// once, the state at the end. double, of both, is more than the standard has: its sums are in double.
 #pragma once
 
 #include <ogive/engine/matrix.hpp>
@@ -124,7 +125,8 @@ status check(const linear_attention<T, S>& node, const std::type_identity_t<tens
   ask.dims("value", node.value, {B, L, -1}, "(B, T, Hkv*d_v), B and T as query");
   if (!ask) return ask.result();
   const auto divides = [&](const char* field, index_t width, index_t heads) {
-    if (ask && width % heads != 0) ask.refuse(field) << "has width " << width << ", no multiple of " << heads << " heads";
+    if (ask && width % heads != 0)
+      ask.refuse(field) << "has width " << width << ", no multiple of " << heads << " heads";
   };
   divides("query", node.query.dim(2), Hq);
   divides("key", node.key.dim(2), H);
@@ -153,12 +155,12 @@ status check(const linear_attention<T, S>& node, const std::type_identity_t<tens
   ask.dims("output", output, {B, L, Hq * V}, "(B, T, Hq*d_v)");
   ask.dims("present_state", present_state, {B, H, K, V}, "(B, Hkv, d_k, d_v)", true);
   if (!ask) return ask.result();
-  return node.visit([&](const auto& op) noexcept {
-    return ogive::check(op, node.states(present_state), node.unpack(output, Hq));
-  });
+  return node.visit(
+      [&](const auto& op) noexcept { return ogive::check(op, node.states(present_state), node.unpack(output, Hq)); });
 }
 
-/// Runs the node. \throws shape_error
+/// Runs the node. Unless `prechecked`, \throws shape_error, or std::invalid_argument for an attribute, before anything
+/// is written.
 template <storage T, storage S>
 void run(prechecked_t, const linear_attention<T, S>& node, const std::type_identity_t<tensor_view<T>>& output,
          const std::type_identity_t<tensor_view<S>>& present_state, context& ctx = default_context()) noexcept {
