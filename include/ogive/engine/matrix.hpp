@@ -434,6 +434,16 @@ void run_pieces(index_t pieces, const Op& op, const State& st, const Output& o, 
 template <class Op, class State>
 using matrix_accum = sweep_t<typename Op::scalar, typename State::storage_type>;
 
+/// Whether a step may take the heads of a token for rows of its panels: each reads a state, neighbours in memory are
+/// neighbours in order, and the operator can exchange its axes of tokens and heads.
+template <class Op>
+concept turns_heads = requires(const Op& op) {
+  { op.turned() } -> std::same_as<std::optional<Op>>;
+};
+inline bool heads_in_order(const matrix_extents& n, heads map) noexcept {
+  return n.heads > 1 && n.query_heads == n.key_heads && (map == heads::consecutive || n.key_heads == n.heads);
+}
+
 /// Every verb after the door.
 template <verb Verb, class Op, class State>
 void run_matrix(const Op& op, const State& st, const view<typename Op::scalar, 4>& o, const options& how, context& ctx,
@@ -479,6 +489,17 @@ void run_matrix(const Op& op, const State& st, const view<typename Op::scalar, 4
   }
   matrix_problem<Acc> whole = describe<Acc>(bound, st, shape_of_run, in_place, how);
   whole.segment = segment;
+  [[maybe_unused]] std::optional<Op> turned;
+  [[maybe_unused]] matrix_binding<Op> bound_turned{};
+  [[maybe_unused]] view<typename Op::scalar, 4> turned_o;
+  if constexpr (turns_heads<Op>) {
+    if (in_place && heads_in_order(whole.n, whole.head_map)) turned = op.turned();
+    if (turned) {
+      if (o.present()) turned_o = from_bhld(o);
+      bound_turned = {&*turned, &turned_o};
+      whole.turned = &bound_turned;
+    }
+  }
   if (keeping != nullptr) {
     whole.states = keeping->hooks();
     whole.normalise = keeping->to.normalisers != nullptr;

@@ -128,6 +128,15 @@ struct matrix_operands {
     return part;
   }
 
+  /// The operator with its axes of tokens and heads exchanged, as hooks see them.
+  std::optional<matrix_operands> turned() const noexcept {
+    matrix_operands all = *this;
+    for (view<const T, 4>* x : {&all.q, &all.k, &all.v, &all.a, &all.b, &all.b_times}) *x = from_bhld(*x);
+    for (view<const G, 4>* x : {&all.gates, &all.beta}) *x = from_bhld(*x);
+    all.g = from_bdl(g);
+    return all;
+  }
+
   template <class Acc>
   void load_q(const tokens& at, Acc* panel, index_t stride, Acc*) const noexcept {
     detail::load_rows(detail::rows_of(q, at, at.count), panel, stride);

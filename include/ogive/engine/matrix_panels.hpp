@@ -44,6 +44,9 @@ struct state_hooks {
                const Acc* z) noexcept = nullptr;
 };
 
+/// Heads of one token whose rows are loaded at once.
+inline constexpr index_t heads_at_once = 8;
+
 /// How a call is cut up: a function of shape and options.
 struct matrix_plan {
   index_t chunk;       // tokens per chunk
@@ -102,6 +105,7 @@ struct matrix_problem {
   matrix_extents n;
   matrix_policies policies{};
   matrix_hooks<Acc> hooks;
+  const void* turned = nullptr;  // the hooks' op with its axes of tokens and heads exchanged, for steps of one token
   state_hooks<Acc> states;
   integers offsets;
   integers lengths;
@@ -168,13 +172,14 @@ struct matrix_scratch {
     const bool removes = writes != write::additive, low_rank = writes == write::low_rank;
     const index_t tokens = tile_rows<Acc>(plan.chunk);
     // A sweep interleaves the query heads, and folds rows.
-    const index_t rows = chunked ? tokens : round_up(plan.chunk * plan.queries, folded_tokens);
+    const index_t rows = chunked ? tokens : std::max(round_up(plan.chunk * plan.queries, folded_tokens), heads_at_once);
+    const index_t hooked = chunked ? plan.chunk : std::max(plan.chunk, heads_at_once);  // rows that a hook is asked for
     const index_t score = chunked ? tokens * padded<Acc>(plan.chunk) : 0;
     const index_t keys = rows * plan.k_stride;
     const index_t turned = p.n.key_dim * plan.turned<Acc>();
     matrix_scratch s{};
-    s.room = memory.take<Acc>(plan.chunk * std::max(padded<Acc>(p.n.input_dim), plan.v_stride) + simd::width<Acc>);
-    s.q = memory.take<Acc>(tokens * plan.queries * plan.k_stride);
+    s.room = memory.take<Acc>(hooked * std::max(padded<Acc>(p.n.input_dim), plan.v_stride) + simd::width<Acc>);
+    s.q = memory.take<Acc>(std::max(tokens, hooked) * plan.queries * plan.k_stride);
     s.k = memory.take<Acc>(keys);
     s.v = memory.take<Acc>(rows * plan.v_stride);
     s.o = memory.take<Acc>(rows * plan.v_stride);
@@ -184,7 +189,7 @@ struct matrix_scratch {
     s.decays.a = memory.take<Acc>(padded<Acc>(rows));
     s.decays.from_start = memory.take<Acc>(rows);
     s.decays.to_end = memory.take<Acc>(rows);
-    s.denominator = memory.take<Acc>(plan.chunk);
+    s.denominator = memory.take<Acc>(hooked);
     s.denominators = memory.take<Acc>(rows);
     s.states = memory.take<Acc>(p.carried_size());
     s.z = s.states + p.states_size();
@@ -307,7 +312,8 @@ class matrix_panels {
     if (kept_decays_ != nullptr) std::copy_n(s_.channels.a, at.count * plan_.k_stride, kept_decays_);
     written_keys<Acc> written[keys];
     const auto turn = [&](int n, const Acc* rows, Acc* to) noexcept {
-      linalg::transpose<Arch>(at.count, K, linalg::panel<const Acc>{rows, plan_.k_stride}, linalg::panel<Acc>{to, turned});
+      linalg::transpose<Arch>(at.count, K, linalg::panel<const Acc>{rows, plan_.k_stride},
+                              linalg::panel<Acc>{to, turned});
       written[n] = {to, s_.tile + n * K * simd::width<Acc, Arch>};
     };
     turn(0, s_.k, s_.turned);
@@ -387,7 +393,7 @@ class matrix_panels {
   const matrix_problem<Acc>& p_;
   const matrix_plan& plan_;
   matrix_scratch<Acc> s_;
-  bool reading_ = true;          // there are outputs; where writes only add, scores per key channel want them
+  bool reading_ = true;         // there are outputs; where writes only add, scores per key channel want them
   Acc* kept_decays_ = nullptr;  // exp(g) per key channel, for whom wants it later
 };
 

@@ -27,7 +27,10 @@ struct sweep {
   index_t from_stride = 0;
   Acc* to = nullptr;
   index_t to_stride = 0;
-  const Acc* after = nullptr;    // the state that is swept next, in rows like `from`
+  const Acc* after = nullptr;          // the state that is swept next, in rows like `from`,
+  const Acc* after_removal = nullptr;  // and what its first token recalls
+  Acc* recalled = nullptr;             // room for what that was, of a block of columns
+  bool known = false;                  // what this one's first token recalls is there
   const Acc* removal = nullptr;  // ρ_t of k's shape: S_{t-1}ᵀ ρ_t is what a write replaces (D_t k_t), or w_t (a_t)
   const Acc* b = nullptr;        // of k's shape
   const Acc* beta = nullptr;     // one per token, or, with a stride, rows of V
@@ -276,29 +279,36 @@ OGIVE_INLINE void sweep_columns(const sweep<Acc>& w, even_pace& ask, index_t col
   }
 }
 
+/// A block of columns whose first token's removal is summed while another block is written.
+template <class Acc>
+struct recall_ahead {
+  const Acc* from = nullptr;
+  const Acc* removal = nullptr;
+};
+
 /// Writes with a removal, a token a pass: what the next token recalls is summed while this one writes, so that a state
-/// is read once for both; the last pass asks for the columns that are swept next. (Sums of their
-/// own for even and odd rows, and a narrower block for a lone token, did not help.)
+/// is read once for both; the last pass does so for the block that is swept next, `soon`, whose way to the first-level
+/// cache is hidden behind its products. `recalled` is this block's, if `known`, and then the next one's. (Sums of their
+/// own for even and odd rows did not help.)
 template <class Acc, class Arch, decay Decay, write Write, read Read, int Vectors, bool Tail>
-OGIVE_INLINE void sweep_removal(const sweep<Acc>& w, even_pace& ask, index_t column,
-                                const simd::lanes<Acc, Arch>& tail) noexcept {
+OGIVE_INLINE void sweep_removal(const sweep<Acc>& w, even_pace& ask, index_t column, const simd::lanes<Acc, Arch>& tail,
+                                simd::batch<Acc, Arch>* recalled, bool known, const recall_ahead<Acc>& soon) noexcept {
   using vector = simd::batch<Acc, Arch>;
   constexpr index_t W = simd::width<Acc, Arch>;
   const state_columns<Acc, Arch, Vectors, Tail> columns{tail};
-  vector recalled[Vectors];
-  unroll<Vectors>([&](auto j) __attribute__((always_inline)) { recalled[j] = vector(Acc(0)); });
-  const Acc* in = w.from + column;
-  for (index_t row = 0; row < w.key_dim; ++row, in += w.from_stride) {
-    vector s[Vectors];
-    columns.load(in, s);
-    const vector r(w.removal[row]);
-    unroll<Vectors>([&](auto j) __attribute__((always_inline)) { recalled[j] = simd::fma(r, s[j], recalled[j]); });
+  if (!known) {
+    unroll<Vectors>([&](auto j) __attribute__((always_inline)) { recalled[j] = vector(Acc(0)); });
+    const Acc* in = w.from + column;
+    for (index_t row = 0; row < w.key_dim; ++row, in += w.from_stride) {
+      vector s[Vectors];
+      columns.load(in, s);
+      const vector r(w.removal[row]);
+      unroll<Vectors>([&](auto j) __attribute__((always_inline)) { recalled[j] = simd::fma(r, s[j], recalled[j]); });
+    }
   }
   const Acc* from = w.from;
   index_t from_stride = w.from_stride;
-  const index_t next_column = column + Vectors * W;
-  const Acc* soon = next_column < w.value_dim ? w.from + next_column : w.after;
-  const auto pass = [&](index_t t, auto last) __attribute__((always_inline)) {
+  const auto pass = [&](index_t t, auto last, auto ahead) __attribute__((always_inline)) {
     vector u[Vectors];
     vector o[Vectors];
     vector next[Vectors];
@@ -311,24 +321,21 @@ OGIVE_INLINE void sweep_removal(const sweep<Acc>& w, even_pace& ask, index_t col
     const Acc* k = w.k + t * w.k_stride;
     const Acc* b = where_used<Write == write::low_rank>(w.b, t * w.k_stride);
     const Acc* per_key = where_used<Decay == decay::per_key>(w.decay, t * w.k_stride);
-    const Acc* removal = where_used<!last>(w.removal, (t + 1) * w.k_stride);
+    const Acc* removal = ahead ? soon.removal : where_used<!last>(w.removal, (t + 1) * w.k_stride);
     vector a(Decay == decay::scalar ? w.decay[t] : Acc(1));
     const Acc* read = from + column;
+    const Acc* read_ahead = soon.from;
     Acc* out = w.to + column;
     for (index_t row = 0; row < w.key_dim; ++row) {
       vector s[Vectors];
       if (!last) ask();
-      if (last && soon != nullptr) {
-        unroll<Vectors>([&](auto j)
-                            __attribute__((always_inline)) { __builtin_prefetch(soon + row * w.from_stride + j * W); });
-      }
       columns.load(read, s);
       const vector k_at(k[row]);
       const vector q_at(q[row]);
       vector b_at = k_at, next_at = k_at;
       if constexpr (Decay == decay::per_key) a = vector(per_key[row]);
       if constexpr (Write == write::low_rank) b_at = vector(b[row]);
-      if constexpr (!last) next_at = vector(removal[row]);
+      if constexpr (!last || ahead) next_at = vector(removal[row]);
       unroll<Vectors>([&](auto j) __attribute__((always_inline)) {
         if constexpr (Read == read::before) o[j] = simd::fma(q_at, s[j], o[j]);
         s[j] = next_state<Decay, Write>(s[j], a, k_at, u[j], b_at, recalled[j]);
@@ -336,6 +343,11 @@ OGIVE_INLINE void sweep_removal(const sweep<Acc>& w, even_pace& ask, index_t col
         if constexpr (!last) next[j] = simd::fma(next_at, s[j], next[j]);
       });
       columns.store(out, s);
+      if constexpr (ahead) {
+        columns.load(read_ahead, s);
+        unroll<Vectors>([&](auto j) __attribute__((always_inline)) { next[j] = simd::fma(next_at, s[j], next[j]); });
+        read_ahead += w.from_stride;
+      }
       read += from_stride;
       out += w.to_stride;
     }
@@ -346,8 +358,55 @@ OGIVE_INLINE void sweep_removal(const sweep<Acc>& w, even_pace& ask, index_t col
     from = w.to;
     from_stride = w.to_stride;
   };
-  for (index_t t = 0; t + 1 < w.tokens; ++t) pass(t, std::false_type{});
-  pass(w.tokens - 1, std::true_type{});
+  constexpr std::true_type yes;
+  constexpr std::false_type no;
+  for (index_t t = 0; t + 1 < w.tokens; ++t) pass(t, no, no);
+  if (soon.from != nullptr) {
+    pass(w.tokens - 1, yes, yes);
+  } else {
+    pass(w.tokens - 1, yes, no);
+  }
+}
+
+/// Whole blocks of columns under a removal, each of which recalls for the one after it; the last one for the state that
+/// is swept next, if its blocks are the same. Returns the column after them.
+template <class Acc, class Arch, decay Decay, write Write, read Read, int Vectors>
+OGIVE_INLINE index_t sweep_removals(const sweep<Acc>& w, even_pace& ask, const simd::lanes<Acc, Arch>& all) noexcept {
+  using vector = simd::batch<Acc, Arch>;
+  constexpr index_t W = simd::width<Acc, Arch>, block = Vectors * W;
+  vector recalled[Vectors];
+  bool known = w.known;
+  if (known) {
+    unroll<Vectors>([&](auto j) __attribute__((always_inline)) { recalled[j] = simd::load<Arch>(w.recalled + j * W); });
+  }
+  index_t column = 0;
+  while (column + block <= w.value_dim) {
+    recall_ahead<Acc> soon;
+    if (column + 2 * block <= w.value_dim) {
+      soon = {w.from + column + block, w.removal};
+    } else if (column + block == w.value_dim && w.after != nullptr) {
+      soon = {w.after, w.after_removal};
+    }
+    sweep_removal<Acc, Arch, Decay, Write, Read, Vectors, false>(w, ask, column, all, recalled, known, soon);
+    known = soon.from != nullptr;
+    column += block;
+  }
+  if (w.after != nullptr) {
+    unroll<Vectors>([&](auto j) __attribute__((always_inline)) { simd::store(w.recalled + j * W, recalled[j]); });
+  }
+  return column;
+}
+
+/// Vectors of columns of a block under a removal: beside the next one it stays in the first-level cache.
+template <class Acc, class Arch>
+int removal_vectors(const sweep<Acc>& w) noexcept {
+  constexpr index_t W = simd::width<Acc, Arch>, cached = index_t{16384} / static_cast<index_t>(sizeof(Acc));
+  return w.value_dim % (4 * W) == 0 && (w.tokens > 1 || 4 * W * w.key_dim <= cached) ? 4 : 2;
+}
+/// Whether a sweep recalls for the one after it.
+template <class Acc, class Arch>
+bool recalls_ahead(const sweep<Acc>& w) noexcept {
+  return w.value_dim > 0 && w.value_dim % (removal_vectors<Acc, Arch>(w) * simd::width<Acc, Arch>) == 0;
 }
 
 /// `Vectors` vectors of columns, all tokens.
@@ -357,12 +416,14 @@ OGIVE_INLINE void sweep_tokens(const sweep<Acc>& w, even_pace& ask, index_t colu
   if constexpr (Write == write::additive) {
     sweep_columns<Acc, Arch, Decay, Read, Vectors, Tail>(w, ask, column, tail);
   } else {
-    sweep_removal<Acc, Arch, Decay, Write, Read, Vectors, Tail>(w, ask, column, tail);
+    simd::batch<Acc, Arch> recalled[Vectors];
+    sweep_removal<Acc, Arch, Decay, Write, Read, Vectors, Tail>(w, ask, column, tail, recalled, false, {});
   }
 }
 
 /// K-first: a row of the state is one k, its columns are contiguous. Additive writes take two vectors of columns for
-/// four tokens, a removal or few tokens four vectors of columns.
+/// four tokens, few tokens four vectors of columns; a removal four, or two where a lone token's block of a state with
+/// many rows would leave no room in the first-level cache for the next.
 template <class Acc, class Arch, decay Decay, write Write, read Read>
 OGIVE_NOINLINE void sweep_k_first(const sweep<Acc>& given) noexcept {
   const sweep<Acc> w = given;  // its own, so that what is asked for on the way cannot be thought to change it
@@ -371,13 +432,21 @@ OGIVE_NOINLINE void sweep_k_first(const sweep<Acc>& given) noexcept {
   const simd::lanes<Acc, Arch> all(W);
   index_t column = 0;
   if (w.tokens == 0) return;
-  if (w.tokens < 4 || Write != write::additive) {
+  if constexpr (Write != write::additive) {
+    if (removal_vectors<Acc, Arch>(w) == 4) {
+      column = sweep_removals<Acc, Arch, Decay, Write, Read, 4>(w, ask, all);
+    } else {
+      column = sweep_removals<Acc, Arch, Decay, Write, Read, 2>(w, ask, all);
+    }
+  } else if (w.tokens < 4) {
     for (; column + 4 * W <= w.value_dim; column += 4 * W) {
       sweep_tokens<Acc, Arch, Decay, Write, Read, 4, false>(w, ask, column, all);
     }
   }
-  for (; column + 2 * W <= w.value_dim; column += 2 * W) {
-    sweep_tokens<Acc, Arch, Decay, Write, Read, 2, false>(w, ask, column, all);
+  if constexpr (Write == write::additive) {
+    for (; column + 2 * W <= w.value_dim; column += 2 * W) {
+      sweep_tokens<Acc, Arch, Decay, Write, Read, 2, false>(w, ask, column, all);
+    }
   }
   for (; column < w.value_dim; column += W) {
     const simd::lanes<Acc, Arch> some(w.value_dim - column);

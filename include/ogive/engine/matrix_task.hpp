@@ -319,8 +319,8 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     return a;
   }
 
-  void recurrent(tokens at) noexcept {
-    const index_t R = plan_.queries;
+  /// The panels as tokens that are swept.
+  sweep<Acc> panels_to_sweep() const noexcept {
     sweep<Acc> w;
     w.key_dim = p_.n.key_dim;
     w.value_dim = p_.n.value_dim;
@@ -333,31 +333,40 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     w.v_stride = plan_.v_stride;
     w.b = s_.b;
     w.bonus = s_.bonus;
+    return w;
+  }
+
+  void recurrent(tokens at) noexcept {
+    if (p_.turned != nullptr && at.count == 1) return step_heads(at);
+    const index_t R = plan_.queries;
+    sweep<Acc> w = panels_to_sweep();
     for (index_t m = 0; m < count_; ++m) {
+      const state_place<const Acc> S = p_.in_place ? begins(at, m) : state_place<const Acc>{};
       w.tokens = at.count * R;
+      ask(S, 0);
       if (m == 0 || group(m) != group(m - 1)) {
         interleave_group(at, group(m));
         if constexpr (folds_tokens && Decay == decay::scalar) fold(w);
       }
       at.head = head(m);
-      load_values(at);
+      ask(S, 1);
+      load_values(p_.hooks.op, at);
+      ask(S, 2);
       lines_ahead ahead;
       if (!p_.in_place) ahead = rows_after(at, m);
       w.ahead = &ahead;
       w.pace = pace_of<Arch, Write>(w, ahead.lines());
-      if constexpr (Decay == decay::scalar) w.decay = token_decays(at.count, R);
-      if constexpr (Decay == decay::per_key) w.decay = channel_decays_of(at);
-      if constexpr (Write == write::delta) prepare_delta(w, at);
-      if constexpr (Write == write::low_rank) w.removal = s_.removal;
+      load_decays(w, p_.hooks.op, at);
+      load_removals(w, p_.hooks.op, at, [](index_t row) noexcept { return row; });
+      ask(S, 3);
       if constexpr (Read == read::before) {
         p_.hooks.load_bonus(p_.hooks.op, at.head, s_.u);
         for (index_t i = 0; i < w.tokens; ++i) {
           s_.bonus[i] = bonus(s_.q + i * plan_.k_stride, s_.k + (i / R * R + writer()) * plan_.k_stride);
         }
       }
-      w.after = nullptr;
       if (p_.in_place) {
-        step(w, at, m);
+        step(w, at, m, {}, s_.denominators);
       } else {
         if (p_.normalise) sweep_normaliser<Acc, Arch>(w, z(m), p_.bias, s_.denominators);
         if constexpr (folds_tokens) fold_head(w);
@@ -375,11 +384,84 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     }
   }
 
+  /// One token, whose heads are the rows of panels: a hook loads some of them at once, since calls for each row would
+  /// cost as much as a third of its sweep. Meanwhile the state that is swept first comes nearer.
+  void step_heads(const tokens& at) noexcept {
+    const auto rows = [&](index_t head, index_t count) noexcept -> tokens {
+      return {at.batch, head, count, at.live > 0 ? count : 0, at.position, at.token};
+    };
+    const auto& hooks = p_.hooks;
+    sweep<Acc> w = panels_to_sweep();
+    w.recalled = s_.room;  // which hooks do not need between loads and stores
+    for (index_t first = 0; first < count_; first += heads_at_once) {
+      const index_t count = std::min(heads_at_once, count_ - first), g = group(first);
+      const tokens heads = rows(head(first), count);
+      const tokens keys = rows(g, group(first + count - 1) + 1 - g);
+      const state_place<const Acc> S = begins(at, first);
+      hooks.load_k(p_.turned, keys, s_.k, plan_.k_stride, s_.room);
+      ask(S, 0);
+      if constexpr (Write == write::low_rank) hooks.load_removal(p_.turned, keys, s_.removal, s_.b, plan_.k_stride);
+      ask(S, 1);
+      hooks.load_q(p_.turned, keys, s_.q, plan_.k_stride, s_.room);
+      ask(S, 2);
+      load_values(p_.turned, heads);
+      ask(S, 3);
+      w.tokens = count;
+      load_decays(w, p_.turned, heads);
+      const Acc* decays = w.decay;
+      load_removals(w, p_.turned, heads, [&](index_t row) noexcept { return group(first + row) - g; });
+      w.tokens = 1;
+      for (index_t i = 0; i < count; ++i) {
+        const index_t m = first + i, key = (group(m) - g) * plan_.k_stride;
+        w.q = s_.q + key;
+        w.k = s_.k + key;
+        w.v = s_.v + i * plan_.v_stride;
+        w.o = s_.o + i * plan_.v_stride;
+        if constexpr (Decay == decay::scalar) w.decay = decays + i;
+        if constexpr (Decay == decay::per_key) w.decay = decays + i * plan_.k_stride;
+        if constexpr (Write == write::low_rank) w.b = s_.b + key, w.removal = s_.removal + key;
+        if constexpr (Write == write::delta) {
+          w.removal = Decay == decay::none ? w.k : s_.removal + i * plan_.k_stride;
+          w.beta = s_.beta + i * std::max<index_t>(w.beta_stride, 1);
+        }
+        if constexpr (Read == read::before) {
+          hooks.load_bonus(hooks.op, head(m), s_.u);
+          s_.bonus[0] = bonus(w.q, w.k);
+        }
+        state_place<const Acc> next;
+        if constexpr (Write != write::additive) {
+          if (i + 1 < count) next = begins(at, m + 1);
+          const index_t one = Write == write::low_rank || Decay == decay::none ? group(m + 1) - group(m) : 1;
+          w.after_removal = w.removal + one * plan_.k_stride;
+        }
+        step(w, at, m, next, s_.denominator + i);
+      }
+      if (p_.outputs) {
+        hooks.store(p_.turned, heads, s_.o, plan_.v_stride, p_.normalise ? s_.denominator : nullptr, s_.room);
+      }
+    }
+  }
+
+  /// Where member m's state lies before the tokens `at`.
+  state_place<const Acc> begins(const tokens& at, index_t m) const noexcept {
+    return at.position == 0 ? p_.states.from(p_.states.state, sequence_, head(m)) : lies_[m];
+  }
+  /// Asks for a quarter of the columns of a state that are swept first.
+  void ask(const state_place<const Acc>& S, index_t quarter) const noexcept {
+    const bool k_first = S.value_stride == 1;
+    const index_t rows = S.data == nullptr ? 0 : k_first ? p_.n.key_dim : p_.n.value_dim;
+    const index_t columns = std::min(4 * simd::width<Acc>, k_first ? p_.n.value_dim : p_.n.key_dim);
+    const index_t stride = k_first ? S.key_stride : S.value_stride;
+    for (index_t i = rows * quarter / 4; i < rows * (quarter + 1) / 4; ++i) {
+      for (index_t j = 0; j < columns; j += simd::width<Acc>) __builtin_prefetch(S.data + i * stride + j);
+    }
+  }
+
   /// v, and the scalar log decays. The rows that only read have no v, but where a token's bonus reads it.
-  void load_values(const tokens& at) noexcept {
+  void load_values(const void* op, const tokens& at) noexcept {
     const index_t R = plan_.queries;
     if (R > 1) zero_rows(s_.v, plan_.v_stride, at.count * R, plan_.v_stride);
-    p_.hooks.load_v(p_.hooks.op, at, s_.v + writer() * plan_.v_stride, R * plan_.v_stride, s_.decays.a, s_.room);
+    p_.hooks.load_v(op, at, s_.v + writer() * plan_.v_stride, R * plan_.v_stride, s_.decays.a, s_.room);
     if constexpr (Read == read::before) {
       for (index_t i = 0; i < at.count * R; ++i) {
         const Acc* from = s_.v + (i / R * R + writer()) * plan_.v_stride;
@@ -389,6 +471,10 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
   }
 
   /// exp(g) per row of a sweep; the further reads of a token decay nothing.
+  void load_decays(sweep<Acc>& w, const void* op, const tokens& at) noexcept {
+    if constexpr (Decay == decay::scalar) w.decay = token_decays(at.count, plan_.queries);
+    if constexpr (Decay == decay::per_key) w.decay = channel_decays_of(op, at);
+  }
   const Acc* token_decays(index_t count, index_t R) noexcept {
     constexpr index_t W = simd::width<Acc, Arch>;
     Acc* a = s_.decays.a;
@@ -397,27 +483,29 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     for (index_t i = 0; i < count * R; ++i) s_.decays.to_end[i] = i % R == writer() ? a[i / R] : Acc(1);
     return filled_up(s_.decays.to_end, count * R, 1);
   }
-  const Acc* channel_decays_of(const tokens& at) noexcept {
+  const Acc* channel_decays_of(const void* op, const tokens& at) noexcept {
     Acc* a = s_.channels.a;
-    interleave_keys(at, a,
-                    [&](Acc* rows, index_t stride) noexcept { p_.hooks.load_gates(p_.hooks.op, at, rows, stride); });
+    interleave_keys(at, a, [&](Acc* rows, index_t stride) noexcept { p_.hooks.load_gates(op, at, rows, stride); });
     change_rows(a, plan_.k_stride, at.count * plan_.queries, p_.n.key_dim,
                 [](index_t, index_t, auto g) noexcept { return simd::exp(g); });
     return filled_up(a, at.count * plan_.queries, plan_.k_stride);
   }
 
-  /// β, and what a token recalls: (D_t S)ᵀ k_t = Sᵀ (D_t k_t).
-  void prepare_delta(sweep<Acc>& w, const tokens& at) noexcept {
+  /// What a token recalls, the row `key(i)` of panels for row i, and β: (D_t S)ᵀ k_t = Sᵀ (D_t k_t).
+  void load_removals(sweep<Acc>& w, const void* op, const tokens& at, auto&& key) noexcept {
+    if constexpr (Write == write::low_rank) w.removal = s_.removal;
+    if constexpr (Write != write::delta) return;
     const index_t R = plan_.queries;
     const index_t stride = p_.hooks.beta_per_value ? plan_.v_stride : 1;
     if (R > 1) zero_rows(s_.beta, stride, at.count * R, stride);
-    p_.hooks.load_beta(p_.hooks.op, at, s_.beta + writer() * stride, R * stride);
+    p_.hooks.load_beta(op, at, s_.beta + writer() * stride, R * stride);
     w.beta = s_.beta;
     w.beta_stride = p_.hooks.beta_per_value ? plan_.v_stride : 0;
     w.removal = s_.k;
     if constexpr (Decay == decay::none) return;
     w.removal = s_.removal;
     for (index_t i = 0; i < w.tokens; ++i) {
+      const Acc* k = s_.k + key(i) * plan_.k_stride;
       for (index_t j = 0; j < plan_.k_stride; j += simd::width<Acc, Arch>) {
         const index_t to = i * plan_.k_stride + j;
         simd::batch<Acc, Arch> a;
@@ -426,7 +514,7 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
         } else {
           a = simd::batch<Acc, Arch>(w.decay[i]);
         }
-        simd::store(s_.removal + to, a * simd::load<Arch>(s_.k + to));
+        simd::store(s_.removal + to, a * simd::load<Arch>(k + j));
       }
     }
   }
@@ -440,7 +528,9 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
   }
 
   /// The caller's own state, swept where it lies and on to where it goes; what cannot be is worked on in scratch.
-  void step(sweep<Acc>& w, const tokens& at, index_t m) noexcept {
+  /// What lies in the `next` one is recalled on the way, where the sweep can.
+  void step(sweep<Acc>& w, const tokens& at, index_t m, const state_place<const Acc>& next,
+            Acc* denominators) noexcept {
     const index_t K = p_.n.key_dim, V = p_.n.value_dim, h = head(m);
     const state_place<Acc> own = working_state(m);
     state_place<const Acc>& lies = lies_[m];
@@ -454,7 +544,7 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
         if (given && S != nullptr) lies = own;
       }
     }
-    if (p_.normalise) sweep_normaliser<Acc, Arch>(w, z(m), p_.bias, s_.denominators);
+    if (p_.normalise) sweep_normaliser<Acc, Arch>(w, z(m), p_.bias, denominators);
     const state_place<Acc> wanted = destination(m);
     state_place<Acc> to = wanted.data == nullptr ? own : wanted;
     const bool v_first = to.value_stride != 1 && to.key_stride == 1 && (lies.data == nullptr || lies.key_stride == 1);
@@ -467,17 +557,19 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     w.to_stride = v_first ? to.value_stride : to.key_stride;
     w.from = lies.data;
     w.from_stride = v_first ? lies.value_stride : lies.key_stride;
-    if (m + 1 < count_) w.after = p_.states.from(p_.states.state, sequence_, head(m + 1)).data;
     if (lies.data == nullptr) {
       zero_rows(w.to, w.to_stride, v_first ? V : K, v_first ? K : V);
       w.from = w.to;
       w.from_stride = w.to_stride;
     }
+    const bool alike = !v_first && next.value_stride == 1 && next.key_stride == w.from_stride;
+    w.after = alike && recalls_ahead<Acc, Arch>(w) ? next.data : nullptr;
     if (v_first) {
       sweep_v_first<Acc, Arch, Decay, Write, Read>(w);
     } else {
       sweep_k_first<Acc, Arch, Decay, Write, Read>(w);
     }
+    w.known = w.after != nullptr;
     lies = to;
     keep(at, m, lies);
     if (ends(at) && (p_.normalise || to.data == own.data)) {
