@@ -94,9 +94,9 @@ struct matrix_backward_scratch {
   Acc* z;
   Acc* d_state;  // of all heads
   Acc* d_z;
-  Acc* turned;    // [V, K], S₀ or dS
-  Acc* turned_v;  // [V, C]
-  Acc* d_o;       // of every query head
+  Acc* turned;         // [V, K], S₀ or dS
+  Acc* turned_values;  // [V, C]
+  Acc* d_o;            // of every query head
   Acc* d_denominator;
   Acc* d_v;
   Acc* d_w;
@@ -140,7 +140,7 @@ struct matrix_backward_scratch {
     s.z = memory.take<Acc>(f.normalise ? swept * plan.k_stride : 0);
     s.d_z = memory.take<Acc>(heads * plan.k_stride);
     s.turned = memory.take<Acc>(f.n.value_dim * linalg::padded_stride<Acc>(f.n.key_dim));
-    s.turned_v = memory.take<Acc>(plan.v_stride * linalg::padded_stride<Acc>(plan.chunk));
+    s.turned_values = memory.take<Acc>(f.n.value_dim * plan.template turned<Acc>());
     s.d_o = memory.take<Acc>(R * values);
     s.d_denominator = memory.take<Acc>(R * plan.chunk);
     s.d_v = memory.take<Acc>(values);
@@ -510,6 +510,11 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
       before.count = plan_.chunk;
       ahead = rows_near(before, n, true);
     }
+    const bool last = n + 1 == heads_;
+    if (!last || number > 0) {
+      ahead.add(view<const Acc, 2>(last ? state(number - 1, 0) : state(number, n + 1), {p_.n.key_dim, p_.n.value_dim},
+                                   {plan_.state_rows, 1}));
+    }
     const index_t readers = R + (removes ? 1 : 0);
     ask_ = even_parts::over(this->parts(count, 2 * keys + readers, readers, R), ahead);
     at.head = head(n);
@@ -687,24 +692,29 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     }
   }
 
+  /// x Mᵀ of rows x and a state M that was turned round; under a scalar decay row i comes with by[i]. ((M xᵀ)ᵀ, which
+  /// turns two panels of a chunk round, took as long: its products are a vector wide.)
+  void times_turned(const chunk<Acc>& c, const Acc* x, const Acc* by, Acc* to) noexcept {
+    const panel<const Acc> rows{x, c.v_stride}, M{b_.turned, linalg::padded_stride<Acc, Arch>(c.key_dim)};
+    const panel<Acc> out{to, c.k_stride};
+    zero_rows(to + c.key_dim, c.k_stride, c.tokens, c.k_stride - c.key_dim);
+    if constexpr (Decay == decay::scalar) {
+      linalg::gemm_ab<Arch>(c.tokens, c.key_dim, p_.n.value_dim, rows, M, out, asking(linalg::scale_rows<Acc>{by}));
+    } else {
+      linalg::gemm_ab<Arch>(c.tokens, c.key_dim, p_.n.value_dim, rows, M, out, asking(linalg::overwrite{}));
+    }
+  }
+  void turn_state(const chunk<Acc>& c, const Acc* M) const noexcept {
+    linalg::transpose<Arch>(c.key_dim, p_.n.value_dim, panel<const Acc>{M, plan_.state_rows},
+                            panel<Acc>{b_.turned, linalg::padded_stride<Acc, Arch>(c.key_dim)});
+  }
+
   /// dx = dO S₀ᵀ of every reader, under a scalar decay with its Λ.
   void read_state(const chunk<Acc>& c, const Acc* Y) noexcept {
-    const index_t stride = linalg::padded_stride<Acc, Arch>(c.key_dim);
-    if (!c.fresh) {
-      linalg::transpose<Arch>(c.key_dim, p_.n.value_dim, panel<const Acc>{c.state, c.state_stride},
-                              panel<Acc>{b_.turned, stride});
-    }
+    if (!c.fresh) turn_state(c, c.state);
     const auto read = [&](const Acc* cotangent, Acc* to) noexcept {
       if (c.fresh) return zero_rows(to, c.k_stride, c.tokens, c.k_stride);
-      const panel<const Acc> from{cotangent, c.v_stride}, S{b_.turned, stride};
-      const panel<Acc> out{to, c.k_stride};
-      zero_rows(to + c.key_dim, c.k_stride, c.tokens, c.k_stride - c.key_dim);
-      if constexpr (Decay == decay::scalar) {
-        linalg::gemm_ab<Arch>(c.tokens, c.key_dim, p_.n.value_dim, from, S, out,
-                              asking(linalg::scale_rows<Acc>{c.decays.from_start}));
-      } else {
-        linalg::gemm_ab<Arch>(c.tokens, c.key_dim, p_.n.value_dim, from, S, out, asking(linalg::overwrite{}));
-      }
+      times_turned(c, cotangent, c.decays.from_start, to);
     };
     for (index_t r = 0; r < plan_.queries; ++r) read(d_output(r), d_reader(r));
     if constexpr (removes) read(Y, d_reader(plan_.queries));
@@ -712,25 +722,14 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
 
   /// dy = U dSᵀ of every key, under a scalar decay with its E.
   void write_state(const chunk<Acc>& c, index_t n) noexcept {
-    const index_t stride = linalg::padded_stride<Acc, Arch>(c.key_dim);
-    if (!resting_) {
-      linalg::transpose<Arch>(c.key_dim, p_.n.value_dim, panel<const Acc>{d_state(n), plan_.state_rows},
-                              panel<Acc>{b_.turned, stride});
-    }
-    const auto written = [&](const Acc* values, Acc* to) noexcept {
-      if (resting_) return zero_rows(to, c.k_stride, c.tokens, c.k_stride);
-      const panel<const Acc> from{values, c.v_stride}, dS{b_.turned, stride};
-      const panel<Acc> out{to, c.k_stride};
-      zero_rows(to + c.key_dim, c.k_stride, c.tokens, c.k_stride - c.key_dim);
-      if constexpr (Decay == decay::scalar) {
-        linalg::gemm_ab<Arch>(c.tokens, c.key_dim, p_.n.value_dim, from, dS, out,
-                              asking(linalg::scale_rows<Acc>{c.decays.to_end}));
+    if (!resting_) turn_state(c, d_state(n));
+    for (int key = 0; key < keys; ++key) {
+      if (resting_) {
+        zero_rows(d_key(key), c.k_stride, c.tokens, c.k_stride);
       } else {
-        linalg::gemm_ab<Arch>(c.tokens, c.key_dim, p_.n.value_dim, from, dS, out, asking(linalg::overwrite{}));
+        times_turned(c, key == 0 ? c.v : c.w, c.decays.to_end, d_key(key));
       }
-    };
-    written(c.v, d_key(0));
-    if constexpr (Write == write::low_rank) written(c.w, d_key(1));
+    }
   }
 
   /// The normaliser is one more column of values, all ones, whose outputs are the denominators. Answers what the decay
@@ -824,13 +823,15 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
 
   /// dP = dO Uᵀ on and below the diagonal, of every reader and key.
   void score_cotangents(const chunk<Acc>& c, const Acc* Y) noexcept {
+    const index_t turned = plan_.template turned<Acc>();
     for (int key = 0; key < keys; ++key) {
-      const Acc* values = key == 0 ? c.v : c.w;
+      linalg::transpose<Arch>(c.tokens, p_.n.value_dim, panel<const Acc>{key == 0 ? c.v : c.w, c.v_stride},
+                              panel<Acc>{b_.turned_values, turned});
       for (index_t r = 0; r < plan_.queries + (removes ? 1 : 0); ++r) {
         const Acc* cotangents = r == plan_.queries ? Y : d_output(r);
-        linalg::gemm_abt_lower<Arch>(c.tokens, c.tokens, c.value_dim, panel<const Acc>{cotangents, c.v_stride},
-                                     panel<const Acc>{values, c.v_stride}, panel<Acc>{d_score(r, key), c.score_stride},
-                                     b_.turned_v);
+        linalg::gemm_ab_lower<Arch>(c.tokens, c.tokens, p_.n.value_dim, panel<const Acc>{cotangents, c.v_stride},
+                                    panel<const Acc>{b_.turned_values, turned},
+                                    panel<Acc>{d_score(r, key), c.score_stride});
         for (index_t i = 0; i < c.tokens && r < plan_.queries && p_.normalise; ++i) {
           const vector d(b_.d_denominator[r * plan_.chunk + i]);
           for (index_t j = 0; j <= i; j += W) {

@@ -24,7 +24,7 @@ inline namespace OGIVE_ABI {
 namespace detail {
 
 /// Tokens of a tile.
-inline constexpr index_t adjoint_tile = 16;
+inline constexpr index_t adjoint_tile = 8;
 
 /// Rows x or y of a chunk, and their gradients: what the state gave them comes in, under no decay yet.
 template <class Acc>

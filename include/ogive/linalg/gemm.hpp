@@ -179,15 +179,22 @@ OGIVE_INLINE void gemm_abt(index_t m, index_t n, index_t k, detail::given<T> a, 
   gemm_ab<Arch>(m, n, k, a, bt, c, finish);
 }
 
-/// The elements of A Bᵀ with j ≤ i (A [m, k], B [n, k]); those above the diagonal are unspecified.
+/// The elements of A B with j ≤ i (A [m, k], B [k, n]); those above the diagonal are unspecified.
+template <class Arch = simd::default_arch, class T, class Finish = overwrite>
+OGIVE_INLINE void gemm_ab_lower(index_t m, index_t n, index_t k, detail::given<T> a, detail::given<T> b, panel<T> c,
+                                const Finish& finish = {}) noexcept {
+  using A = detail::left<T, index_t, detail::one>;
+  detail::sweep<T, Arch>(m, n < m ? n : m,
+                         detail::lower_kernel<T, A, Finish, Arch>{{k, A{a.data, a.stride, {}}, b, c, finish}});
+}
+
+/// The elements of A Bᵀ with j ≤ i (A [m, k], B [n, k]), with gemm_abt_scratch(n, k) elements of scratch.
 template <class Arch = simd::default_arch, class T, class Finish = overwrite>
 OGIVE_INLINE void gemm_abt_lower(index_t m, index_t n, index_t k, detail::given<T> a, detail::given<T> b, panel<T> c,
                                  std::type_identity_t<T>* scratch, const Finish& finish = {}) noexcept {
-  using A = detail::left<T, index_t, detail::one>;
   const panel<T> bt{scratch, padded_stride<T, Arch>(n)};
   transpose<Arch>(n, k, b, bt);
-  detail::sweep<T, Arch>(m, n < m ? n : m,
-                         detail::lower_kernel<T, A, Finish, Arch>{{k, A{a.data, a.stride, {}}, bt, c, finish}});
+  gemm_ab_lower<Arch>(m, n, k, a, bt, c, finish);
 }
 
 /// C ← tril(A) B, A [m, m], B [m, n]: C_i = Σ_{j ≤ i} A_ij B_j. A above the diagonal is never read, and row j of B
