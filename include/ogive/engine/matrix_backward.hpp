@@ -94,9 +94,9 @@ struct matrix_backward_scratch {
   Acc* z;
   Acc* d_state;  // of all heads
   Acc* d_z;
-  Acc* turned;    // [V, K], S₀ or dS
-  Acc* turned_v;  // [V, C]
-  Acc* d_o;       // of every query head
+  Acc* turned;         // [V, K], S₀ or dS
+  Acc* turned_values;  // [V, C]
+  Acc* d_o;            // of every query head
   Acc* d_denominator;
   Acc* d_v;
   Acc* d_w;
@@ -127,7 +127,7 @@ struct matrix_backward_scratch {
     const auto [decays, writes, reads] = f.policies;
     const bool removes = writes != write::additive, low_rank = writes == write::low_rank;
     const index_t heads = p.part_heads() * p.block(), state = f.n.key_dim * plan.state_rows;
-    const index_t tokens = tile_rows<Acc>(plan.chunk), score = tokens * padded<Acc>(plan.chunk);
+    const index_t tokens = tile_rows(plan.chunk), score = tokens * padded<Acc>(tokens);
     const index_t keys = tokens * plan.k_stride, values = tokens * plan.v_stride, R = plan.queries;
     const index_t kinds = low_rank ? 2 : 1, readers = R + (removes ? 1 : 0);
     matrix_backward_scratch s{};
@@ -140,7 +140,7 @@ struct matrix_backward_scratch {
     s.z = memory.take<Acc>(f.normalise ? swept * plan.k_stride : 0);
     s.d_z = memory.take<Acc>(heads * plan.k_stride);
     s.turned = memory.take<Acc>(f.n.value_dim * linalg::padded_stride<Acc>(f.n.key_dim));
-    s.turned_v = memory.take<Acc>(plan.v_stride * linalg::padded_stride<Acc>(plan.chunk));
+    s.turned_values = memory.take<Acc>(f.n.value_dim * plan.template turned<Acc>());
     s.d_o = memory.take<Acc>(R * values);
     s.d_denominator = memory.take<Acc>(R * plan.chunk);
     s.d_v = memory.take<Acc>(values);
@@ -254,7 +254,7 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
   matrix_backward_task(const matrix_backward_problem<Acc>& p, const matrix_scratch<Acc>& forward,
                        const matrix_backward_scratch<Acc>& s, index_t task, const void* op) noexcept
       : panels(p.forward, forward), all_(p), adjoint_(p.adjoints), b_(s) {
-    this->kept_decays_ = s.channels.a;
+    b_.channels.a = s_.channels.a;
     adjoint_.op = op;
     const index_t parts = p.parts(), part = task % parts, block = task / parts % p.blocks();
     first_ = block * p.block();
@@ -291,7 +291,7 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     return b_.states + (chunk * heads_ + n) * p_.n.key_dim * plan_.state_rows;
   }
   Acc* corrected(index_t chunk, index_t n) const noexcept {
-    return b_.corrected + (kept() ? 0 : chunk * heads_ + n) * tile_rows<Acc>(plan_.chunk) * plan_.v_stride;
+    return b_.corrected + (kept() ? 0 : chunk * heads_ + n) * tile_rows(plan_.chunk) * plan_.v_stride;
   }
   Acc* z(index_t chunk, index_t n) const noexcept {
     if (kept() && p_.normalise) return all_.kept.z(all_.kept.first(sequence_) + chunk, head(n));
@@ -350,7 +350,7 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
   /// A finish that asks for them on its way.
   template <class Finish>
   asking_ahead<Finish> asking(const Finish& finish) noexcept {
-    return {finish, &ahead_};
+    return {finish, ask_};
   }
 
   tokens tokens_of(index_t chunk) const noexcept { return this->chunk_at(span_, chunk * plan_.chunk); }
@@ -362,7 +362,8 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     this->reading_ = false;
     for (index_t n = 0; n < heads_; ++n) {
       if (n % members_ == 0) load_group(at, group(n / members_));
-      c.ahead = rows_near(at, n, false);
+      lines_ahead ahead = rows_near(at, n, false);
+      c.ask = even_parts::over(this->parts(at.count, removes ? 1 : 0, keys, 0), ahead);
       at.head = head(n);
       c.fresh = number == 0 && !given_;
       c.state = state(number, n);
@@ -387,13 +388,13 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     this->reading_ = true;
   }
 
-  /// k̂ where no scores are wanted.
+  /// Keys to the chunk's end where no scores are wanted.
   void decay_keys(const chunk<Acc>& c) noexcept {
     for (index_t at = 0; at < c.key_dim; at += W) {
       vector to_end(Acc(1));
       for (index_t j = c.tokens; j-- > 0;) {
         const index_t row = j * c.k_stride + at;
-        simd::store(d_key(0) + row, to_end * simd::load<Arch>(c.k + row));
+        simd::store(s_.decayed_k + row, to_end * simd::load<Arch>(s_.k + row));
         to_end = to_end * simd::load<Arch>(s_.channels.a + row);
       }
     }
@@ -406,23 +407,16 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
                   [&](index_t i, index_t, auto v) noexcept { return decltype(v)(c.decays.to_end[i]) * v; });
     }
     const panel<Acc> S{c.state, c.state_stride};
-    const auto to_state = [&](const Acc* rows, const Acc* turned, const Acc* values, auto finish) noexcept {
-      const asking_ahead<decltype(finish)> draining{finish, &c.ahead};
-      const panel<const Acc> V{values, c.v_stride};
-      if constexpr (Decay == decay::per_key && removes) {
-        linalg::gemm_ab<Arch>(c.key_dim, c.value_dim, c.tokens, panel<const Acc>{turned, c.turned_stride}, V, S,
-                              draining);
-      } else {
-        linalg::gemm_atb<Arch>(c.key_dim, c.value_dim, c.tokens, panel<const Acc>{rows, c.k_stride}, V, S, draining);
-      }
+    const auto to_state = [&](const Acc* rows, const Acc* values, auto finish) noexcept {
+      linalg::gemm_atb<Arch>(c.key_dim, c.value_dim, c.tokens, panel<const Acc>{rows, c.k_stride},
+                             panel<const Acc>{values, c.v_stride}, S, asking_ahead<decltype(finish)>{finish, c.ask});
     };
-    const Acc* rows = Decay == decay::per_key && !removes ? d_key(0) : c.k;
     if (c.fresh) {
-      to_state(rows, c.turned_k, c.v, linalg::overwrite{});
+      to_state(c.k, c.v, linalg::overwrite{});
     } else {
-      to_state(rows, c.turned_k, c.v, carried_on<Acc, Arch, Decay>{c.decays.whole, c.whole, before, c.state_stride});
+      to_state(c.k, c.v, carried_on<Acc, Arch, Decay>{c.decays.whole, c.whole, before, c.state_stride});
     }
-    if constexpr (Write == write::low_rank) to_state(c.b, c.turned_b, c.w, linalg::add{});
+    if constexpr (Write == write::low_rank) to_state(c.b, c.w, linalg::add{});
   }
 
   /// Gradients of a chunk's tokens, and the cotangent of the state before it.
@@ -509,15 +503,23 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
 
   void retreat_head(tokens at, index_t number, index_t n) noexcept {
     const index_t count = at.count, R = plan_.queries;
-    ahead_ = {};
+    lines_ahead ahead;
     if (number > 0) {
       tokens before = at;
       before.token -= 2 * plan_.chunk;
       before.count = plan_.chunk;
-      ahead_ = rows_near(before, n, true);
+      ahead = rows_near(before, n, true);
     }
+    const bool last = n + 1 == heads_;
+    if (!last || number > 0) {
+      ahead.add(view<const Acc, 2>(last ? state(number - 1, 0) : state(number, n + 1), {p_.n.key_dim, p_.n.value_dim},
+                                   {plan_.state_rows, 1}));
+    }
+    const index_t readers = R + (removes ? 1 : 0);
+    ask_ = even_parts::over(this->parts(count, 2 * keys + readers, readers, R), ahead);
     at.head = head(n);
     chunk<Acc> c = panels_of(count);
+    c.ask = ask_;
     load_head(c, at);
     c.state = state(number, n);
     c.fresh = number == 0 && !given_;
@@ -629,18 +631,15 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
                      d_denominator, b_.room);
     }
   }
-  Acc* d_output(index_t r) const noexcept { return b_.d_o + r * tile_rows<Acc>(plan_.chunk) * plan_.v_stride; }
+  Acc* d_output(index_t r) const noexcept { return b_.d_o + r * tile_rows(plan_.chunk) * plan_.v_stride; }
 
   /// dU = Pᵀ dO + k̂ dS, and dW.
   void write_cotangents(const chunk<Acc>& c, index_t n) noexcept {
     const panel<const Acc> dS{d_state(n), plan_.state_rows};
-    const auto from_state = [&](const Acc* rows, const Acc* turned, Acc* to) noexcept {
+    const auto from_state = [&](const Acc* rows, Acc* to) noexcept {
       if (resting_) return zero_rows(to, c.v_stride, c.tokens, c.value_dim);
       const panel<Acc> out{to, c.v_stride};
-      if constexpr (Decay == decay::per_key) {
-        linalg::gemm_atb<Arch>(c.tokens, c.value_dim, c.key_dim, panel<const Acc>{turned, c.turned_stride}, dS, out,
-                               asking(linalg::overwrite{}));
-      } else if constexpr (Decay == decay::scalar) {
+      if constexpr (Decay == decay::scalar) {
         linalg::gemm_ab<Arch>(c.tokens, c.value_dim, c.key_dim, panel<const Acc>{rows, c.k_stride}, dS, out,
                               asking(linalg::scale_rows<Acc>{c.decays.to_end}));
       } else {
@@ -653,8 +652,8 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
                                      panel<const Acc>{d_output(r), c.v_stride}, panel<Acc>{to, c.v_stride},
                                      linalg::add{});
     };
-    from_state(c.k, c.turned_k, b_.d_v);
-    if constexpr (Write == write::low_rank) from_state(c.b, c.turned_b, b_.d_w);
+    from_state(c.k, b_.d_v);
+    if constexpr (Write == write::low_rank) from_state(c.b, b_.d_w);
     for (index_t r = 0; r < plan_.queries; ++r) {
       const Acc* P = s_.scores + r * score_panel();
       if constexpr (Decay == decay::scalar) {
@@ -693,24 +692,29 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     }
   }
 
+  /// x Mᵀ of rows x and a state M that was turned round; under a scalar decay row i comes with by[i]. ((M xᵀ)ᵀ, which
+  /// turns two panels of a chunk round, took as long: its products are a vector wide.)
+  void times_turned(const chunk<Acc>& c, const Acc* x, const Acc* by, Acc* to) noexcept {
+    const panel<const Acc> rows{x, c.v_stride}, M{b_.turned, linalg::padded_stride<Acc, Arch>(c.key_dim)};
+    const panel<Acc> out{to, c.k_stride};
+    zero_rows(to + c.key_dim, c.k_stride, c.tokens, c.k_stride - c.key_dim);
+    if constexpr (Decay == decay::scalar) {
+      linalg::gemm_ab<Arch>(c.tokens, c.key_dim, p_.n.value_dim, rows, M, out, asking(linalg::scale_rows<Acc>{by}));
+    } else {
+      linalg::gemm_ab<Arch>(c.tokens, c.key_dim, p_.n.value_dim, rows, M, out, asking(linalg::overwrite{}));
+    }
+  }
+  void turn_state(const chunk<Acc>& c, const Acc* M) const noexcept {
+    linalg::transpose<Arch>(c.key_dim, p_.n.value_dim, panel<const Acc>{M, plan_.state_rows},
+                            panel<Acc>{b_.turned, linalg::padded_stride<Acc, Arch>(c.key_dim)});
+  }
+
   /// dx = dO S₀ᵀ of every reader, under a scalar decay with its Λ.
   void read_state(const chunk<Acc>& c, const Acc* Y) noexcept {
-    const index_t stride = linalg::padded_stride<Acc, Arch>(c.key_dim);
-    if (!c.fresh) {
-      linalg::transpose<Arch>(c.key_dim, p_.n.value_dim, panel<const Acc>{c.state, c.state_stride},
-                              panel<Acc>{b_.turned, stride});
-    }
+    if (!c.fresh) turn_state(c, c.state);
     const auto read = [&](const Acc* cotangent, Acc* to) noexcept {
       if (c.fresh) return zero_rows(to, c.k_stride, c.tokens, c.k_stride);
-      const panel<const Acc> from{cotangent, c.v_stride}, S{b_.turned, stride};
-      const panel<Acc> out{to, c.k_stride};
-      zero_rows(to + c.key_dim, c.k_stride, c.tokens, c.k_stride - c.key_dim);
-      if constexpr (Decay == decay::scalar) {
-        linalg::gemm_ab<Arch>(c.tokens, c.key_dim, p_.n.value_dim, from, S, out,
-                              asking(linalg::scale_rows<Acc>{c.decays.from_start}));
-      } else {
-        linalg::gemm_ab<Arch>(c.tokens, c.key_dim, p_.n.value_dim, from, S, out, asking(linalg::overwrite{}));
-      }
+      times_turned(c, cotangent, c.decays.from_start, to);
     };
     for (index_t r = 0; r < plan_.queries; ++r) read(d_output(r), d_reader(r));
     if constexpr (removes) read(Y, d_reader(plan_.queries));
@@ -718,25 +722,14 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
 
   /// dy = U dSᵀ of every key, under a scalar decay with its E.
   void write_state(const chunk<Acc>& c, index_t n) noexcept {
-    const index_t stride = linalg::padded_stride<Acc, Arch>(c.key_dim);
-    if (!resting_) {
-      linalg::transpose<Arch>(c.key_dim, p_.n.value_dim, panel<const Acc>{d_state(n), plan_.state_rows},
-                              panel<Acc>{b_.turned, stride});
-    }
-    const auto written = [&](const Acc* values, Acc* to) noexcept {
-      if (resting_) return zero_rows(to, c.k_stride, c.tokens, c.k_stride);
-      const panel<const Acc> from{values, c.v_stride}, dS{b_.turned, stride};
-      const panel<Acc> out{to, c.k_stride};
-      zero_rows(to + c.key_dim, c.k_stride, c.tokens, c.k_stride - c.key_dim);
-      if constexpr (Decay == decay::scalar) {
-        linalg::gemm_ab<Arch>(c.tokens, c.key_dim, p_.n.value_dim, from, dS, out,
-                              asking(linalg::scale_rows<Acc>{c.decays.to_end}));
+    if (!resting_) turn_state(c, d_state(n));
+    for (int key = 0; key < keys; ++key) {
+      if (resting_) {
+        zero_rows(d_key(key), c.k_stride, c.tokens, c.k_stride);
       } else {
-        linalg::gemm_ab<Arch>(c.tokens, c.key_dim, p_.n.value_dim, from, dS, out, asking(linalg::overwrite{}));
+        times_turned(c, key == 0 ? c.v : c.w, c.decays.to_end, d_key(key));
       }
-    };
-    written(c.v, d_key(0));
-    if constexpr (Write == write::low_rank) written(c.w, d_key(1));
+    }
   }
 
   /// The normaliser is one more column of values, all ones, whose outputs are the denominators. Answers what the decay
@@ -830,13 +823,15 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
 
   /// dP = dO Uᵀ on and below the diagonal, of every reader and key.
   void score_cotangents(const chunk<Acc>& c, const Acc* Y) noexcept {
+    const index_t turned = plan_.template turned<Acc>();
     for (int key = 0; key < keys; ++key) {
-      const Acc* values = key == 0 ? c.v : c.w;
+      linalg::transpose<Arch>(c.tokens, p_.n.value_dim, panel<const Acc>{key == 0 ? c.v : c.w, c.v_stride},
+                              panel<Acc>{b_.turned_values, turned});
       for (index_t r = 0; r < plan_.queries + (removes ? 1 : 0); ++r) {
         const Acc* cotangents = r == plan_.queries ? Y : d_output(r);
-        linalg::gemm_abt_lower<Arch>(c.tokens, c.tokens, c.value_dim, panel<const Acc>{cotangents, c.v_stride},
-                                     panel<const Acc>{values, c.v_stride}, panel<Acc>{d_score(r, key), c.score_stride},
-                                     b_.turned_v);
+        linalg::gemm_ab_lower<Arch>(c.tokens, c.tokens, p_.n.value_dim, panel<const Acc>{cotangents, c.v_stride},
+                                    panel<const Acc>{b_.turned_values, turned},
+                                    panel<Acc>{d_score(r, key), c.score_stride});
         for (index_t i = 0; i < c.tokens && r < plan_.queries && p_.normalise; ++i) {
           const vector d(b_.d_denominator[r * plan_.chunk + i]);
           for (index_t j = 0; j <= i; j += W) {
@@ -989,10 +984,10 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
   index_t heads_ = 1;              // of the task
   index_t chunks_ = 0;             // of the sequence
   const Acc* compared_ = nullptr;  // V − R of the chunk
-  lines_ahead ahead_;
-  bool single_ = false;   // no head shares q or k with another
-  bool given_ = false;    // there is an initial state
-  bool resting_ = false;  // the cotangent of the state is still zero
+  even_parts ask_;                 // for rows that come next
+  bool single_ = false;            // no head shares q or k with another
+  bool given_ = false;             // there is an initial state
+  bool resting_ = false;           // the cotangent of the state is still zero
 };
 
 // Not inline, so that an extern template spares a unit the bodies.

@@ -140,11 +140,12 @@ struct matrix_keeping {
   }
 };
 
-/// Tokens per chunk of the backward: the scores of all heads weigh little beside five products and more with a large
-/// state, but under decays per key channel they cost as much per pair as a product, and beside a state of K = V = 64
-/// they show as well (64 tokens: simple GLA 8 %, GLA 10 %, RWKV-7 20 % slower).
+/// Tokens per chunk of the backward, the best of 16, 32 and 64: the scores of all heads weigh little beside five
+/// products and more with a large state, but under decays per key channel they cost as much per pair as a product, and
+/// beside a state of K = V = 64 they show as well; so do the solves of the delta rule.
 inline options backward_options(const matrix_policies& policies, const matrix_extents& n, options how) noexcept {
-  if (how.chunk == 0) how.chunk = policies.decays == decay::per_key || n.key_dim * n.value_dim <= 4096 ? 32 : 64;
+  const bool small = n.key_dim * n.value_dim <= 4096, per_key = policies.decays == decay::per_key;
+  if (how.chunk == 0) how.chunk = per_key && small ? 16 : per_key || small || policies.writes == write::delta ? 32 : 64;
   how.form = form::chunked;
   return how;
 }

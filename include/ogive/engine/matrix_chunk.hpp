@@ -61,20 +61,30 @@ OGIVE_NOINLINE void decay_scores(index_t count, const Acc* s, const Acc* a, Acc*
   }
 }
 
-/// A finish that asks for a line of rows ahead with the vectors it lets go.
+/// A finish that asks for rows ahead, a part for every 16 terms of a tile. (More evenly, between the terms, it cost
+/// more than it hid.)
 template <class Finish>
 struct asking_ahead {
   Finish finish;
-  lines_ahead* rows;
+  even_parts ask;
   static constexpr bool reads = Finish::reads;
+  static constexpr index_t beat = 16;
   template <class V>
   OGIVE_INLINE V operator()(index_t i, index_t j, V sum, V c) const noexcept {
-    rows->ask();
     return finish(i, j, sum, c);
+  }
+  OGIVE_INLINE void begin(index_t k) const noexcept { ask((k + beat - 1) / beat); }
+
+  /// The parts of an m × n product of k terms.
+  template <class Acc, class Arch>
+  static constexpr index_t parts(index_t m, index_t n, index_t k) noexcept {
+    using tile = linalg::whole_tile<Acc, Arch>;
+    return m * n / (tile::rows * tile::columns) * ((k + beat - 1) / beat);
   }
 };
 
-/// A finish that does the same to a second matrix of C's shape: what a segment of time leaves if nothing comes before it.
+/// A finish that does the same to a second matrix of C's shape: what a segment of time leaves if nothing comes before
+/// it.
 template <class Acc, class Arch, class Finish>
 struct finishing_both {
   Finish finish;
@@ -108,15 +118,12 @@ struct chunk {
   segment<Acc> decays;
   Acc* state = nullptr;
   index_t state_stride = 0;
-  bool fresh = false;  // the state is zero and holds nothing yet
+  bool fresh = false;    // the state is zero and holds nothing yet
   Acc* alone = nullptr;  // a state that is written like the state, which then is not fresh
-  lines_ahead ahead;   // of the next chunk
+  even_parts ask;        // for rows that come next
 
-  const Acc* turned_k = nullptr;  // per key channel: [K, tokens]
-  const Acc* turned_b = nullptr;
-  index_t turned_stride = 0;
-  const Acc* whole = nullptr;     // per key channel: exp(Σ g)
-  const Acc* removal = nullptr;   // rows that recall from the state: k of the delta rule, or a
+  const Acc* whole = nullptr;    // per key channel: exp(Σ g)
+  const Acc* removal = nullptr;  // rows that recall from the state: k of the delta rule, or a
   const Acc* b = nullptr;
   const Acc* removal_scores = nullptr;  // removal·k
   Acc* solved = nullptr;                // room for diag(β) A ∘ KKᵀ
@@ -137,7 +144,8 @@ OGIVE_NOINLINE void substitute_per_value(const chunk<Acc>& c, const Acc* A, Acc*
       Acc* u = c.v + i * c.v_stride + at;
       auto sum = simd::load<Arch>(u);
       for (index_t j = 0; j < i; ++j) {
-        sum = simd::fnma(simd::batch<Acc, Arch>(A[i * c.score_stride + j]), simd::load<Arch>(c.v + j * c.v_stride + at), sum);
+        sum = simd::fnma(simd::batch<Acc, Arch>(A[i * c.score_stride + j]), simd::load<Arch>(c.v + j * c.v_stride + at),
+                         sum);
       }
       if (compared != nullptr) simd::store(compared + i * c.v_stride + at, sum);
       simd::store(u, simd::load<Arch>(c.beta + i * c.beta_stride + at) * sum);
@@ -159,9 +167,9 @@ OGIVE_NOINLINE const Acc* compare_values(chunk<Acc>& c) noexcept {
   if (!c.fresh) {
     if constexpr (Decay == decay::scalar) {
       linalg::gemm_ab<Arch>(c.tokens, c.value_dim, c.key_dim, X, S, U,
-                            linalg::subtract_scaled_rows<Acc>{c.decays.from_start});
+                            asking_ahead<linalg::subtract_scaled_rows<Acc>>{{c.decays.from_start}, c.ask});
     } else {
-      linalg::gemm_ab<Arch>(c.tokens, c.value_dim, c.key_dim, X, S, U, linalg::subtract{});
+      linalg::gemm_ab<Arch>(c.tokens, c.value_dim, c.key_dim, X, S, U, asking_ahead<linalg::subtract>{{}, c.ask});
     }
   }
   return A;
@@ -196,7 +204,8 @@ OGIVE_NOINLINE void recall_removals(chunk<Acc>& c) noexcept {
     linalg::gemm_strict_tril<Arch>(c.tokens, c.value_dim, K, V, W, linalg::overwrite{});
   } else {
     linalg::gemm_ab<Arch>(c.tokens, c.value_dim, c.key_dim, linalg::panel<const Acc>{c.removal, c.k_stride},
-                          linalg::panel<const Acc>{c.state, c.state_stride}, W);
+                          linalg::panel<const Acc>{c.state, c.state_stride}, W,
+                          asking_ahead<linalg::overwrite>{{}, c.ask});
     linalg::gemm_strict_tril<Arch>(c.tokens, c.value_dim, K, V, W, linalg::add{});
   }
   linalg::accumulate_unit_lower<Arch>(c.tokens, c.value_dim, linalg::panel<const Acc>{c.a_b, c.score_stride}, W);
@@ -219,8 +228,7 @@ OGIVE_NOINLINE void read_chunk(chunk<Acc>& c) noexcept {
     linalg::gemm_tril<Arch>(c.tokens, c.value_dim, A, V, O, linalg::overwrite{});
   } else {
     const auto from_state = [&](auto finish) noexcept {
-      linalg::gemm_ab<Arch>(c.tokens, c.value_dim, c.key_dim, Q, S, O,
-                            asking_ahead<decltype(finish)>{finish, &c.ahead});
+      linalg::gemm_ab<Arch>(c.tokens, c.value_dim, c.key_dim, Q, S, O, asking_ahead<decltype(finish)>{finish, c.ask});
     };
     if constexpr (Decay == decay::scalar) {
       from_state(linalg::scale_rows<Acc>{c.decays.from_start});
@@ -248,19 +256,12 @@ OGIVE_NOINLINE void write_chunk(chunk<Acc>& c) noexcept {
       for (index_t j = 0; j < c.value_dim; j += W) simd::store(row + j, left * simd::load<Arch>(row + j));
     }
   }
-  const auto to_state = [&](const Acc* keys, const Acc* turned, const linalg::panel<const Acc>& values,
-                            const auto& finish) noexcept {
-    const asking_ahead<std::remove_cvref_t<decltype(finish)>> draining{finish, &c.ahead};
-    if constexpr (Decay == decay::per_key) {
-      linalg::gemm_ab<Arch>(c.key_dim, c.value_dim, c.tokens, linalg::panel<const Acc>{turned, c.turned_stride}, values,
-                            S, draining);
-    } else {
-      linalg::gemm_atb<Arch>(c.key_dim, c.value_dim, c.tokens, linalg::panel<const Acc>{keys, c.k_stride}, values, S,
-                             draining);
-    }
+  const auto to_state = [&](const Acc* keys, const linalg::panel<const Acc>& values, const auto& finish) noexcept {
+    linalg::gemm_atb<Arch>(c.key_dim, c.value_dim, c.tokens, linalg::panel<const Acc>{keys, c.k_stride}, values, S,
+                           asking_ahead<std::remove_cvref_t<decltype(finish)>>{finish, c.ask});
   };
   if (c.fresh) {
-    to_state(c.k, c.turned_k, V, linalg::overwrite{});
+    to_state(c.k, V, linalg::overwrite{});
   } else {
     const auto decayed = [&] {
       if constexpr (Decay == decay::scalar) {
@@ -273,14 +274,15 @@ OGIVE_NOINLINE void write_chunk(chunk<Acc>& c) noexcept {
     }();
     if constexpr (Write == write::additive) {
       if (c.alone != nullptr) {
-        const finishing_both<Acc, Arch, std::remove_const_t<decltype(decayed)>> both{decayed, {c.alone, c.state_stride}};
-        return to_state(c.k, c.turned_k, V, both);
+        const finishing_both<Acc, Arch, std::remove_const_t<decltype(decayed)>> both{decayed,
+                                                                                     {c.alone, c.state_stride}};
+        return to_state(c.k, V, both);
       }
     }
-    to_state(c.k, c.turned_k, V, decayed);
+    to_state(c.k, V, decayed);
   }
   if constexpr (Write == write::low_rank) {
-    to_state(c.b, c.turned_b, linalg::panel<const Acc>{c.w, c.v_stride}, linalg::add{});
+    to_state(c.b, linalg::panel<const Acc>{c.w, c.v_stride}, linalg::add{});
   }
 }
 

@@ -152,10 +152,11 @@ struct matrix_scratch {
   channel_decays<Acc> channels;  // per key channel
   Acc* decayed_q;
   Acc* decayed_removal;
-  Acc* tile;
+  Acc* decayed_k;
+  Acc* decayed_b;
+  Acc* turned_b;
   Acc* removal;  // what removes: a, or the decayed k of a sweep
   Acc* b;
-  Acc* turned_b;
   Acc* removal_scores;
   Acc* solved;
   Acc* a_b;
@@ -170,11 +171,11 @@ struct matrix_scratch {
     const auto [decays, writes, reads] = p.policies;
     const bool chunked = p.how == form::chunked, per_key = decays == decay::per_key;
     const bool removes = writes != write::additive, low_rank = writes == write::low_rank;
-    const index_t tokens = tile_rows<Acc>(plan.chunk);
+    const index_t tokens = tile_rows(plan.chunk);
     // A sweep interleaves the query heads, and folds rows.
     const index_t rows = chunked ? tokens : std::max(round_up(plan.chunk * plan.queries, folded_tokens), heads_at_once);
     const index_t hooked = chunked ? plan.chunk : std::max(plan.chunk, heads_at_once);  // rows that a hook is asked for
-    const index_t score = chunked ? tokens * padded<Acc>(plan.chunk) : 0;
+    const index_t score = chunked ? tokens * padded<Acc>(tokens) : 0;
     const index_t keys = rows * plan.k_stride;
     const index_t turned = p.n.key_dim * plan.turned<Acc>();
     matrix_scratch s{};
@@ -207,10 +208,13 @@ struct matrix_scratch {
     if (per_key) {
       s.channels.a = memory.take<Acc>(keys);
       s.channels.from_start = memory.take<Acc>(plan.k_stride);
+      s.channels.in_tile = memory.take<Acc>(plan.k_stride);
+      s.channels.in_block = memory.take<Acc>(plan.k_stride);
       s.channels.whole = memory.take<Acc>(plan.k_stride);
       s.decayed_q = memory.take<Acc>(chunked ? tokens * plan.queries * plan.k_stride : 0);
       s.decayed_removal = memory.take<Acc>(chunked && removes ? keys : 0);
-      s.tile = memory.take<Acc>(chunked ? (low_rank ? 2 : 1) * p.n.key_dim * simd::width<Acc> : 0);
+      s.decayed_k = memory.take<Acc>(chunked ? keys : 0);
+      s.decayed_b = memory.take<Acc>(chunked && low_rank ? keys : 0);
     }
     if (removes) {
       s.removal = memory.take<Acc>(keys);
@@ -271,10 +275,10 @@ class matrix_panels {
     return p_.head_map == heads::consecutive ? g * plan_.queries + r : r * p_.n.heads + g;
   }
 
-  index_t score_stride() const noexcept { return padded<Acc>(plan_.chunk); }
+  index_t score_stride() const noexcept { return padded<Acc>(tile_rows(plan_.chunk)); }
   /// Elements of the panel of one query head, and of its scores.
-  index_t query_panel() const noexcept { return tile_rows<Acc>(plan_.chunk) * plan_.k_stride; }
-  index_t score_panel() const noexcept { return tile_rows<Acc>(plan_.chunk) * score_stride(); }
+  index_t query_panel() const noexcept { return tile_rows(plan_.chunk) * plan_.k_stride; }
+  index_t score_panel() const noexcept { return tile_rows(plan_.chunk) * score_stride(); }
 
   /// x yᵀ on and below the diagonal.
   void score(index_t count, const Acc* x, const Acc* y, Acc* to) noexcept {
@@ -304,20 +308,14 @@ class matrix_panels {
   }
 
   /// The scores of one head under its decays per key channel.
-  void score_channels(const tokens& at, lines_ahead& ahead) noexcept {
+  void score_channels(const tokens& at, const even_parts& ask) noexcept {
     constexpr int keys = Write == write::low_rank ? 2 : 1;
     const index_t K = p_.n.key_dim, R = reading_ ? plan_.queries : 0, turned = plan_.template turned<Acc>();
     p_.hooks.load_gates(p_.hooks.op, at, s_.channels.a, plan_.k_stride);
     measure_channels<Acc, Arch>(at.count, K, plan_.k_stride, s_.channels);
-    if (kept_decays_ != nullptr) std::copy_n(s_.channels.a, at.count * plan_.k_stride, kept_decays_);
     written_keys<Acc> written[keys];
-    const auto turn = [&](int n, const Acc* rows, Acc* to) noexcept {
-      linalg::transpose<Arch>(at.count, K, linalg::panel<const Acc>{rows, plan_.k_stride},
-                              linalg::panel<Acc>{to, turned});
-      written[n] = {to, s_.tile + n * K * simd::width<Acc, Arch>};
-    };
-    turn(0, s_.k, s_.turned);
-    if constexpr (Write == write::low_rank) turn(1, s_.b, s_.turned_b);
+    written[0] = {s_.k, s_.decayed_k, s_.turned};
+    if constexpr (Write == write::low_rank) written[1] = {s_.b, s_.decayed_b, s_.turned_b};
     channel_scores<Acc, Arch, Write, Read, keys>(
         at.count, K, s_.channels, R,
         [&](index_t r) noexcept -> reader<Acc> {
@@ -329,7 +327,7 @@ class matrix_panels {
           if (r == R) return n == 0 ? s_.removal_scores : s_.a_b;
           return (n == 0 ? s_.scores : s_.q_b) + r * score_panel();
         },
-        {plan_.k_stride, turned, score_stride()}, ahead);
+        {plan_.k_stride, turned, score_stride()}, ask);
     if constexpr (Read == read::before) {
       p_.hooks.load_bonus(p_.hooks.op, at.head, s_.u);
       for (index_t r = 0; r < R; ++r) {
@@ -350,13 +348,27 @@ class matrix_panels {
     return simd::reduce_add(sum);
   }
 
+  /// The parts in which a head asks for rows ahead: in products of its tokens with the state, each way, and in scores
+  /// per key channel.
+  index_t parts(index_t count, index_t reading, index_t writing, index_t queries) const noexcept {
+    using asking = asking_ahead<linalg::overwrite>;
+    const index_t K = p_.n.key_dim, V = plan_.v_stride;
+    index_t all = reading * asking::template parts<Acc, Arch>(count, V, K) +
+                  writing * asking::template parts<Acc, Arch>(K, V, count);
+    if constexpr (Decay == decay::per_key) {
+      const index_t readers = queries + (Write == write::additive ? 0 : 1), keys = Write == write::low_rank ? 2 : 1;
+      all += readers * keys * tile_asks * ((count + tile_tokens - 1) / tile_tokens);
+    }
+    return all;
+  }
+
   /// The panels as a chunk, what belongs to one head still missing.
   chunk<Acc> panels_of(index_t count) const noexcept {
     chunk<Acc> c;
     c.tokens = count;
     c.key_dim = p_.n.key_dim;
     c.value_dim = plan_.v_stride;
-    c.k = s_.k;
+    c.k = Decay == decay::per_key ? s_.decayed_k : s_.k;
     c.k_stride = plan_.k_stride;
     c.v = s_.v;
     c.o = s_.o;
@@ -365,12 +377,9 @@ class matrix_panels {
     c.score_stride = score_stride();
     c.decays = s_.decays;
     c.state_stride = plan_.state_rows;
-    c.turned_k = s_.turned;
-    c.turned_b = s_.turned_b;
-    c.turned_stride = plan_.template turned<Acc>();
     c.whole = s_.channels.whole;
     c.removal = Decay == decay::per_key ? s_.decayed_removal : Write == write::delta ? s_.k : s_.removal;
-    c.b = s_.b;
+    c.b = Decay == decay::per_key ? s_.decayed_b : s_.b;
     c.removal_scores = s_.removal_scores;
     c.solved = s_.solved;
     c.a_b = s_.a_b;
@@ -384,7 +393,7 @@ class matrix_panels {
   void load_head(chunk<Acc>& c, const tokens& at) noexcept {
     p_.hooks.load_v(p_.hooks.op, at, c.v, c.v_stride, c.decays.a, s_.room);
     if constexpr (Decay == decay::scalar) measure_segment<Acc, Arch>(c.tokens, c.decays);
-    if constexpr (Decay == decay::per_key) score_channels(at, c.ahead);
+    if constexpr (Decay == decay::per_key) score_channels(at, c.ask);
     if constexpr (Write == write::delta) {
       p_.hooks.load_beta(p_.hooks.op, at, s_.beta, p_.hooks.beta_per_value ? plan_.v_stride : 1);
     }
@@ -393,8 +402,7 @@ class matrix_panels {
   const matrix_problem<Acc>& p_;
   const matrix_plan& plan_;
   matrix_scratch<Acc> s_;
-  bool reading_ = true;         // there are outputs; where writes only add, scores per key channel want them
-  Acc* kept_decays_ = nullptr;  // exp(g) per key channel, for whom wants it later
+  bool reading_ = true;  // there are outputs; where writes only add, scores per key channel want them
 };
 
 }  // namespace detail

@@ -2,10 +2,12 @@
 //
 //   P_ij = Σ_κ x_iκ y_jκ Π_{j<m≤i} a_mκ      (a reader before the decay of its own token: Π_{j<m<i})
 //
-// A chunk is cut into tiles of as many tokens as a vector has lanes. On the diagonal the products run along, lanes over
-// j. Between tiles they split into (x from its tile's start) · (the tiles between) · (y to its tile's end): a product of
-// matrices. Afterwards x holds the decay from the chunk's start, for reading the state, and y the one to its end, for
-// writing it. Nothing is divided by a decay and no cumulative sums are subtracted.
+// A chunk is cut into tiles, a tile into blocks of four tokens. Inside a block the products run along the pairs, lanes
+// over κ. Between blocks they split into (x from its block's start) · (the blocks between) · (y to its block's end):
+// dot products of rows between the blocks of a tile, a product of matrices between tiles. Afterwards x holds the decay
+// from the chunk's start, for reading the state, and y the one to its end, for writing it. Nothing is divided by a
+// decay and no cumulative sums are subtracted. (Lanes over j on the diagonal of a tile cost twice as much: each pair
+// then carries a decay of its own.)
 #pragma once
 
 #include <ogive/engine/matrix_policy.hpp>
@@ -17,19 +19,22 @@ namespace ogive {
 inline namespace OGIVE_ABI {
 namespace detail {
 
+/// Tokens of a block and of a tile.
+inline constexpr int block_tokens = 4;
+inline constexpr index_t tile_tokens = 16;
+
+/// Rows of panels that blocks touch beyond the last token.
+constexpr index_t tile_rows(index_t tokens) noexcept { return round_up(tokens, block_tokens); }
+
 /// The decays of a chunk per key channel.
 template <class Acc>
 struct channel_decays {
-  Acc* a = nullptr;  // rows of K: log decays, then exp(g), then products from the start of each tile
+  Acc* a = nullptr;           // rows of K: log decays, then exp(g)
   Acc* from_start = nullptr;  // [K], of the tiles that are done
+  Acc* in_tile = nullptr;     // [K], of the blocks of a tile that are done
+  Acc* in_block = nullptr;    // [K], of a block
   Acc* whole = nullptr;       // [K], exp(Σ g)
 };
-
-/// Rows of the panel a that tiles touch beyond the last token.
-template <class Acc>
-constexpr index_t tile_rows(index_t tokens) noexcept {
-  return round_up(tokens, 4);
-}
 
 /// exp(g) and exp(Σ g); rows beyond the last token decay nothing.
 template <class Acc, class Arch>
@@ -44,7 +49,7 @@ OGIVE_NOINLINE void measure_channels(index_t count, index_t key_dim, index_t str
       total = total + x;
       simd::store(g, simd::exp(x));
     }
-    for (index_t i = count; i < tile_rows<Acc>(count); ++i, g += stride) simd::store(g, vector(Acc(1)));
+    for (index_t i = count; i < tile_rows(count); ++i, g += stride) simd::store(g, vector(Acc(1)));
     simd::store(d.whole + at, simd::exp(total));
     simd::store(d.from_start + at, vector(Acc(1)));
   }
@@ -57,166 +62,188 @@ struct reader {
   Acc* decayed = nullptr;
 };
 
-/// The other side: y turned round, [K, tokens], and room for one tile of it.
+/// The other side: rows y, room for them under theirs, and for those turned round, [K, tokens].
 template <class Acc>
 struct written_keys {
+  const Acc* y = nullptr;
+  Acc* decayed = nullptr;
   Acc* turned = nullptr;
-  Acc* tile = nullptr;
 };
 
-template <class Acc>
 struct score_strides {
-  index_t rows;    // of x, a and the decayed x
-  index_t turned;  // of y
+  index_t rows;    // of x, y, a and the decayed ones
+  index_t turned;  // of y turned round
   index_t scores;
 };
 
-/// The scores of one tile with itself for one or two readers; `first` is its first token. The rest of y that the tile
-/// leaves, decayed to its end, goes to y.tile.
-template <class Acc, class Arch, read First, read Second, int Readers>
-OGIVE_NOINLINE void tile_scores(index_t first, index_t rows, index_t key_dim, const Acc* a, const Acc* const* x,
-                                const written_keys<Acc>& y, Acc* const* scores, const score_strides<Acc>& stride,
-                                lines_ahead& ahead) noexcept {
+/// sum[i·4 + j] over their lanes goes to row i and column j of `to`.
+template <class Acc, class Arch>
+OGIVE_INLINE void store_block(const simd::batch<Acc, Arch>* sum, Acc* to, index_t stride) noexcept {
+  constexpr index_t W = simd::width<Acc, Arch>;
+  constexpr int T = block_tokens, all = T * T;
+  static_assert(all % W == 0);
+  alignas(64) Acc scores[all];
+  unroll<static_cast<int>(all / W)>([&](auto part) __attribute__((always_inline)) {
+    simd::store(scores + part * W, simd::reduce_add_all(sum + part * W));
+  });
+  unroll<T>([&](auto i) __attribute__((always_inline)) { std::copy_n(scores + i * T, T, to + i * stride); });
+}
+
+/// The pairs inside one block, whose rows the pointers name. x from the block's start goes to x.decayed, y to its end
+/// to y.decayed, the product of its decays to `whole`, where these are given.
+template <class Acc, class Arch, read Read>
+OGIVE_NOINLINE void block_scores(index_t stride, const Acc* a, reader<Acc> x, written_keys<Acc> y, Acc* whole, Acc* to,
+                                 index_t score_stride, const even_parts& ask) noexcept {
   using vector = simd::batch<Acc, Arch>;
   constexpr index_t W = simd::width<Acc, Arch>;
-  constexpr int together = W < 4 ? static_cast<int>(W) : 4;  // no more than a tile has
-  const vector lane = simd::iota<Acc, Arch>();
-  for (index_t i = 0; i < rows; i += together) {
-    vector place[together];
-    vector sum[Readers * together];
-    unroll<together>([&](auto r) __attribute__((always_inline)) { place[r] = vector(static_cast<Acc>(i + r)); });
-    unroll<Readers * together>([&](auto r) __attribute__((always_inline)) { sum[r] = vector(Acc(0)); });
-    const index_t row = (first + i) * stride.rows;
-    const Acc* from = a + row;
-    const Acc* x0 = x[0] + row;
-    const Acc* x1 = Readers > 1 ? x[Readers - 1] + row : x0;
-    for (index_t at = 0; at < key_dim; ++at) {
-      if (at % 4 == 0) ahead.ask();
-      const vector fresh = simd::load<Arch>(y.turned + at * stride.turned + first);
-      vector w = fresh;
-      if (i > 0) w = simd::load<Arch>(y.tile + at * W);
-      unroll<together>([&](auto r) __attribute__((always_inline)) {
-        const vector q0(x0[r * stride.rows + at]);
-        const vector q1(Readers > 1 ? x1[r * stride.rows + at] : Acc(0));
-        if constexpr (First == read::before) sum[r] = simd::fma(q0, w, sum[r]);
-        if constexpr (Readers > 1 && Second == read::before) {
-          sum[together + r] = simd::fma(q1, w, sum[together + r]);
-        }
-        w = simd::select(lane < place[r], w * vector(from[r * stride.rows + at]), fresh);
-        if constexpr (First == read::after) sum[r] = simd::fma(q0, w, sum[r]);
-        if constexpr (Readers > 1 && Second == read::after) sum[together + r] = simd::fma(q1, w, sum[together + r]);
-      });
-      simd::store(y.tile + at * W, w);
+  constexpr int T = block_tokens;
+  constexpr int own = Read == read::after ? 1 : 0;
+  ask();
+  vector sum[T * T];
+  unroll<T * T>([&](auto i) __attribute__((always_inline)) { sum[i] = vector(Acc(0)); });
+  for (index_t at = 0; at < stride; at += W) {
+    vector key[T];
+    vector product(Acc(1));
+    unroll<T>([&](auto i) __attribute__((always_inline)) {
+      const index_t row = i * stride + at;
+      const vector a_i = simd::load<Arch>(a + row);
+      const vector x_i = simd::load<Arch>(x.x + row);
+      key[i] = simd::load<Arch>(y.y + row);
+      const vector before = product;
+      product = product * a_i;
+      if (x.decayed != nullptr) simd::store(x.decayed + row, x_i * (Read == read::after ? product : before));
+      const auto read_keys = [&]() __attribute__((always_inline)) {
+        unroll<i + own>([&](auto j) __attribute__((always_inline)) {
+          sum[i * T + j] = simd::fma(x_i, key[j], sum[i * T + j]);
+        });
+      };
+      if constexpr (Read == read::before) read_keys();
+      unroll<i>([&](auto j) __attribute__((always_inline)) { key[j] = key[j] * a_i; });
+      if constexpr (Read == read::after) read_keys();
+    });
+    if (y.decayed != nullptr) {
+      unroll<T>([&](auto j) __attribute__((always_inline)) { simd::store(y.decayed + j * stride + at, key[j]); });
     }
-    unroll<Readers * together>([&](auto r) __attribute__((always_inline)) {
-      simd::store(scores[r / together] + (first + i + r % together) * stride.scores + first, sum[r]);
+    if (whole != nullptr) simd::store(whole + at, product);
+  }
+  store_block<Acc, Arch>(sum, to, score_stride);
+}
+
+/// How often a tile of scores of one reader with one key asks.
+inline constexpr index_t tile_asks = (tile_tokens / block_tokens) * (tile_tokens / block_tokens + 1) / 2;
+
+/// The dot products of a block of decayed x with an earlier one of decayed y.
+template <class Acc, class Arch>
+OGIVE_NOINLINE void cross_scores(index_t stride, const Acc* x, const Acc* y, Acc* to, index_t score_stride,
+                                 const even_parts& ask) noexcept {
+  using vector = simd::batch<Acc, Arch>;
+  constexpr int T = block_tokens;
+  ask();
+  vector sum[T * T];
+  unroll<T * T>([&](auto i) __attribute__((always_inline)) { sum[i] = vector(Acc(0)); });
+  for (index_t at = 0; at < stride; at += simd::width<Acc, Arch>) {
+    vector key[T];
+    unroll<T>([&](auto j) __attribute__((always_inline)) { key[j] = simd::load<Arch>(y + j * stride + at); });
+    unroll<T>([&](auto i) __attribute__((always_inline)) {
+      const vector x_i = simd::load<Arch>(x + i * stride + at);
+      unroll<T>([&](auto j)
+                    __attribute__((always_inline)) { sum[i * T + j] = simd::fma(x_i, key[j], sum[i * T + j]); });
     });
   }
+  store_block<Acc, Arch>(sum, to, score_stride);
 }
 
-/// The decays of a tile become products from its start, in place; x gets the one it reads under.
+/// Rows of `x` times the row `by`.
 template <class Acc, class Arch>
-OGIVE_NOINLINE void run_products(index_t first, index_t rows, index_t key_dim, Acc* a, index_t stride) noexcept {
+OGIVE_NOINLINE void scale_channels(Acc* x, index_t rows, index_t stride, const Acc* by) noexcept {
   constexpr index_t W = simd::width<Acc, Arch>;
-  for (index_t at = 0; at < key_dim; at += W) {
-    Acc* row = a + first * stride + at;
-    auto product = simd::load<Arch>(row);
-    for (index_t i = 1; i < rows; ++i) {
-      row += stride;
-      product = product * simd::load<Arch>(row);
-      simd::store(row, product);
-    }
-  }
-}
-template <class Acc, class Arch, read Read>
-OGIVE_NOINLINE void read_from_tile(index_t first, index_t rows, index_t key_dim, const Acc* a, const reader<Acc>& x,
-                                   index_t stride) noexcept {
-  constexpr index_t W = simd::width<Acc, Arch>;
-  for (index_t i = first; i < first + rows; ++i) {
-    const bool start = Read == read::before && i == first;
-    const Acc* by = a + (Read == read::before ? i - 1 : i) * stride;
-    for (index_t at = 0; at < key_dim; at += W) {
-      const auto row = simd::load<Arch>(x.x + i * stride + at);
-      simd::store(x.decayed + i * stride + at, start ? row : row * simd::load<Arch>(by + at));
-    }
-  }
-}
-
-/// rows of `x` times the row `by`.
-template <class Acc, class Arch>
-OGIVE_NOINLINE void scale_channels(Acc* x, index_t rows, index_t key_dim, index_t stride, const Acc* by) noexcept {
-  constexpr index_t W = simd::width<Acc, Arch>;
-  for (index_t i = 0; i < rows; ++i) {
-    for (index_t at = 0; at < key_dim; at += W) {
+  for (index_t at = 0; at < stride; at += W) {
+    const auto decay = simd::load<Arch>(by + at);
+    for (index_t i = 0; i < rows; ++i) {
       Acc* to = x + i * stride + at;
-      simd::store(to, simd::load<Arch>(to) * simd::load<Arch>(by + at));
+      simd::store(to, simd::load<Arch>(to) * decay);
     }
   }
 }
 
-/// The finished tiles of y decay on by a whole tile, and the tile at `first` joins them.
+/// The finished tiles of y, rows and turned ones, decay on by a whole tile, and the tile at `first` joins the latter if
+/// another one follows.
 template <class Acc, class Arch>
-OGIVE_NOINLINE void carry_keys(index_t first, index_t key_dim, const Acc* by, const written_keys<Acc>& y,
-                               index_t stride) noexcept {
+OGIVE_NOINLINE void carry_keys(index_t first, bool last, index_t key_dim, const Acc* by, const written_keys<Acc>& y,
+                               const score_strides& stride) noexcept {
   using vector = simd::batch<Acc, Arch>;
-  constexpr index_t W = simd::width<Acc, Arch>;
+  scale_channels<Acc, Arch>(y.decayed, first, stride.rows, by);
+  if (last) return;
   for (index_t at = 0; at < key_dim; ++at) {
-    Acc* row = y.turned + at * stride;
+    Acc* row = y.turned + at * stride.turned;
     const vector decay(by[at]);
-    for (index_t j = 0; j < first; j += W) simd::store(row + j, decay * simd::load<Arch>(row + j));
-    simd::store(row + first, simd::load<Arch>(y.tile + at * W));
+    for (index_t j = 0; j < first; j += simd::width<Acc, Arch>) simd::store(row + j, decay * simd::load<Arch>(row + j));
   }
+  linalg::transpose<Arch>(tile_tokens, key_dim, linalg::panel<const Acc>{y.decayed + first * stride.rows, stride.rows},
+                          linalg::panel<Acc>{y.turned + first, stride.turned});
 }
 
 /// All scores of a chunk: readers 0 … queries − 1 are q, and where the write removes, a last one is what removes.
-/// `readers(r)` gives them, `scores(r, n)` where their products with keys[n] go.
+/// `readers(r)` gives them, `scores(r, n)` where their products with keys[n] go. There is at least one reader.
 template <class Acc, class Arch, write Write, read Read, int Keys, class Readers, class Scores>
 void channel_scores(index_t count, index_t key_dim, channel_decays<Acc>& d, index_t queries, const Readers& readers,
-                    const written_keys<Acc> (&keys)[Keys], const Scores& scores,
-                    const score_strides<Acc>& stride, lines_ahead& ahead) noexcept {
-  constexpr index_t W = simd::width<Acc, Arch>;
+                    const written_keys<Acc> (&keys)[Keys], const Scores& scores, const score_strides& stride,
+                    const even_parts& ask) noexcept {
   constexpr bool removes = Write != write::additive;
   constexpr read removal = Write == write::low_rank ? read::before : read::after;
-  for (index_t first = 0; first < count; first += W) {
-    const index_t rows = std::min(W, count - first);
-    for (int n = 0; n < Keys; ++n) {
-      index_t done = 0;
-      if (removes && queries == 0) {
-        const Acc* const x[] = {readers(0).x};
-        Acc* const to[] = {scores(0, n)};
-        tile_scores<Acc, Arch, removal, removal, 1>(first, rows, key_dim, d.a, x, keys[n], to, stride, ahead);
-      } else if constexpr (removes) {
-        const Acc* const x[] = {readers(0).x, readers(queries).x};
-        Acc* const to[] = {scores(0, n), scores(queries, n)};
-        tile_scores<Acc, Arch, Read, removal, 2>(first, rows, key_dim, d.a, x, keys[n], to, stride, ahead);
-        done = 1;
+  constexpr index_t T = block_tokens;
+  const index_t all = queries + (removes ? 1 : 0);
+  for (index_t first = 0; first < count; first += tile_tokens) {
+    const index_t end = std::min(first + tile_tokens, count);
+    for (index_t block = first; block < end; block += T) {
+      const index_t row = block * stride.rows, corner = block * (stride.scores + 1);
+      for (int n = 0; n < Keys; ++n) {
+        for (index_t e = first; e + T < block; e += T) {
+          scale_channels<Acc, Arch>(keys[n].decayed + e * stride.rows, T, stride.rows, d.in_block);
+        }
       }
-      for (; done < queries; ++done) {
-        const Acc* const x[] = {readers(done).x};
-        Acc* const to[] = {scores(done, n)};
-        tile_scores<Acc, Arch, Read, Read, 1>(first, rows, key_dim, d.a, x, keys[n], to, stride, ahead);
+      for (index_t r = 0; r < all; ++r) {
+        for (int n = 0; n < Keys; ++n) {
+          const reader<Acc> x{readers(r).x + row, n == 0 ? readers(r).decayed + row : nullptr};
+          const written_keys<Acc> y{keys[n].y + row, r == 0 ? keys[n].decayed + row : nullptr};
+          Acc* whole = r == 0 && n == 0 ? d.in_block : nullptr;
+          if (removes && r == queries) {
+            block_scores<Acc, Arch, removal>(stride.rows, d.a + row, x, y, whole, scores(r, n) + corner, stride.scores,
+                                             ask);
+          } else {
+            block_scores<Acc, Arch, Read>(stride.rows, d.a + row, x, y, whole, scores(r, n) + corner, stride.scores,
+                                          ask);
+          }
+          for (index_t e = first; e < block; e += T) {
+            cross_scores<Acc, Arch>(stride.rows, readers(r).decayed + row, keys[n].decayed + e * stride.rows,
+                                    scores(r, n) + block * stride.scores + e, stride.scores, ask);
+          }
+        }
+        if (block > first) scale_channels<Acc, Arch>(readers(r).decayed + row, T, stride.rows, d.in_tile);
+      }
+      if (block == first) {
+        std::copy_n(d.in_block, stride.rows, d.in_tile);
+      } else {
+        scale_channels<Acc, Arch>(d.in_tile, 1, stride.rows, d.in_block);
       }
     }
-    run_products<Acc, Arch>(first, rows, key_dim, d.a, stride.rows);
-    const Acc* whole = d.a + (first + rows - 1) * stride.rows;
-    for (index_t r = 0; r < queries + (removes ? 1 : 0); ++r) {
-      const reader<Acc> x = readers(r);
-      if (removes && r == queries) {
-        read_from_tile<Acc, Arch, removal>(first, rows, key_dim, d.a, x, stride.rows);
-      } else {
-        read_from_tile<Acc, Arch, Read>(first, rows, key_dim, d.a, x, stride.rows);
-      }
-      if (first == 0) continue;
-      Acc* in_tile = x.decayed + first * stride.rows;
+    for (const written_keys<Acc>& y : keys) {
+      const index_t last = (end - first - 1) / T * T;
+      scale_channels<Acc, Arch>(y.decayed + first * stride.rows, last, stride.rows, d.in_block);
+    }
+    for (index_t r = 0; r < all && first > 0; ++r) {
+      Acc* in_tile = readers(r).decayed + first * stride.rows;
       for (int n = 0; n < Keys; ++n) {
-        linalg::gemm_ab<Arch>(rows, first, key_dim, linalg::panel<const Acc>{in_tile, stride.rows},
+        linalg::gemm_ab<Arch>(end - first, first, key_dim, linalg::panel<const Acc>{in_tile, stride.rows},
                               linalg::panel<const Acc>{keys[n].turned, stride.turned},
                               linalg::panel<Acc>{scores(r, n) + first * stride.scores, stride.scores});
       }
-      scale_channels<Acc, Arch>(in_tile, rows, key_dim, stride.rows, d.from_start);
+      scale_channels<Acc, Arch>(in_tile, end - first, stride.rows, d.from_start);
     }
-    scale_channels<Acc, Arch>(d.from_start, 1, key_dim, 0, whole);
-    for (const written_keys<Acc>& y : keys) carry_keys<Acc, Arch>(first, key_dim, whole, y, stride.turned);
+    scale_channels<Acc, Arch>(d.from_start, 1, stride.rows, d.in_tile);
+    for (const written_keys<Acc>& y : keys) {
+      carry_keys<Acc, Arch>(first, end == count, key_dim, d.in_tile, y, stride);
+    }
   }
 }
 

@@ -24,7 +24,7 @@ inline namespace OGIVE_ABI {
 namespace detail {
 
 /// Tokens of a tile.
-inline constexpr index_t adjoint_tile = 16;
+inline constexpr index_t adjoint_tile = 8;
 
 /// Rows x or y of a chunk, and their gradients: what the state gave them comes in, under no decay yet.
 template <class Acc>
@@ -36,7 +36,7 @@ struct row_adjoint {
 /// Panels of rows that the adjoint works in, all of their padded width.
 template <class Acc>
 struct channel_room {
-  Acc* a = nullptr;        // exp(g) of the chunk
+  const Acc* a = nullptr;  // exp(g) of the chunk
   Acc* starts = nullptr;   // per tile: the product of all decays before it
   Acc* from = nullptr;     // of one tile: products from its start
   Acc* inner = nullptr;    // of one tile
@@ -49,7 +49,6 @@ struct channel_room {
 
   static channel_room carve(index_t chunk, index_t keys, index_t stride, arena& memory) noexcept {
     channel_room room;
-    room.a = memory.take<Acc>(tile_rows<Acc>(chunk) * stride);
     room.starts = memory.take<Acc>(tiles(chunk) * stride);
     room.from = memory.take<Acc>(adjoint_tile * stride);
     room.inner = memory.take<Acc>(adjoint_tile * stride);

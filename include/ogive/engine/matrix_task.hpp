@@ -218,11 +218,11 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
       p_.hooks.ahead(p_.hooks.op, which, at, lines);
     };
     const index_t g = group(m);
-    add(operand::value, head(m));
     if (m == 0 || g != group(m - 1)) {
       add(operand::key, shared(p_.n.key_heads, g));
       for (index_t r = 0; r < plan_.queries; ++r) add(operand::query, query_head(r, g));
     }
+    add(operand::value, head(m));
     for (index_t r = 0; r < plan_.queries; ++r) add(operand::output, output_head(m, r));
     return lines;
   }
@@ -231,10 +231,14 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     const bool spared = ends(at) && kept_ != span_.length && !p_.states.wanted(p_.states.state, sequence_);
     chunk<Acc> c = panels_of(at.count);
     const Acc* queries = Decay == decay::per_key ? s_.decayed_q : s_.q;
+    const index_t reads = p_.outputs ? plan_.queries : 0;
+    const index_t parts =
+        this->parts(at.count, reads + (Write == write::additive ? 0 : 1), Write == write::low_rank ? 2 : 1, reads);
     for (index_t m = 0; m < count_; ++m) {
       if (m == 0 || group(m) != group(m - 1)) load_group(at, group(m));
       at.head = head(m);
-      c.ahead = rows_after(at, m);
+      lines_ahead ahead = rows_after(at, m);
+      c.ask = even_parts::over(parts, ahead);
       this->load_head(c, at);
       c.state = state(m);
       c.fresh = fresh_[m];
@@ -603,9 +607,12 @@ void matrix_task<Acc, Arch, Decay, Write, Read>::run_part(const matrix_problem<A
   matrix_scratch<Acc>::carve(p, first);
   const auto carries = matrix_carries<Acc>::carve(p, first);
   switch (what) {
-    case scan_part::begin: return part.begin(shares, carries, i);
-    case scan_part::carry: return part.carry(shares, carries);
-    case scan_part::finish: return part.finish(shares, carries, i);
+    case scan_part::begin:
+      return part.begin(shares, carries, i);
+    case scan_part::carry:
+      return part.carry(shares, carries);
+    case scan_part::finish:
+      return part.finish(shares, carries, i);
   }
 }
 

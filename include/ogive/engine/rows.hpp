@@ -158,7 +158,7 @@ class rows_ahead {
   index_t lines() const noexcept { return rows_ * lines_; }
   OGIVE_INLINE void ask() noexcept {
     if (done()) return;
-    __builtin_prefetch(at_, 0, 2);
+    __builtin_prefetch(at_, 0, 3);
     at_ += 64;
     if (--left_ == 0) {
       left_ = lines_;
@@ -189,9 +189,18 @@ class lines_ahead {
   }
   OGIVE_INLINE void ask() noexcept {
     if (left_ == 0 && !next_row()) return;
-    __builtin_prefetch(at_, 0, 2);
+    __builtin_prefetch(at_, 0, 3);
     at_ += 64;
     --left_;
+  }
+  OGIVE_INLINE void ask(index_t count) noexcept {
+    while (count > 0 && (left_ > 0 || next_row())) {
+      const index_t now = std::min(count, left_);
+      for (index_t i = 0; i < now; ++i) __builtin_prefetch(at_ + 64 * i, 0, 3);
+      at_ += 64 * now;
+      left_ -= now;
+      count -= now;
+    }
   }
 
  private:
@@ -209,6 +218,18 @@ class lines_ahead {
   rows_ahead lists_[most];
   int count_ = 0;
   int list_ = 0;
+};
+
+/// Asks for lines in even parts while something else goes on: requests in a burst fill the line buffers, and the work
+/// waits.
+struct even_parts {
+  lines_ahead* lines = nullptr;
+  index_t part = 1;
+
+  static even_parts over(index_t parts, lines_ahead& lines) noexcept {
+    return {&lines, 1 + lines.lines() / std::max<index_t>(parts, 1)};
+  }
+  OGIVE_INLINE void operator()(index_t parts = 1) const noexcept { lines->ask(part * parts); }
 };
 
 /// The rows of x that follow the ones that `at` names, as far as there are any.

@@ -33,9 +33,12 @@ struct dense_kernel {
   template <class Tile>
   OGIVE_INLINE void run(index_t i, index_t j, const typename Tile::cols& cols) const noexcept {
     Tile sums(cols);
+    const panel<T> to = c;  // copies, since the compiler must take it that stores change what a reference names
+    const Finish last = finish;
+    if constexpr (requires { last.begin(k); }) last.begin(k);
     sums.zero();
     sums.template product<plus>(k, a.from(i, 0), b.from(0, j));
-    sums.drain(i, j, c, finish);
+    sums.drain(i, j, to, last);
   }
 };
 
@@ -44,10 +47,7 @@ template <class T, class A, class Finish, class Arch>
 struct lower_kernel {
   dense_kernel<T, A, Finish> dense;
 
-  static OGIVE_INLINE index_t first_row(index_t j) noexcept {
-    constexpr auto rows = static_cast<index_t>(shape_of<T, Arch>::rows);
-    return j / rows * rows;
-  }
+  static OGIVE_INLINE index_t first_row(index_t j) noexcept { return j; }
 
   template <class Tile>
   OGIVE_INLINE void run(index_t i, index_t j, const typename Tile::cols& cols) const noexcept {
@@ -112,28 +112,27 @@ void sweep_rows(index_t i, index_t m, index_t j, const columns<T, Arch, N, Parti
   }
 }
 
-template <std::size_t N, class T, class Arch, class Kernel>
-OGIVE_INLINE void sweep_last_columns(index_t m, index_t j, index_t n, const Kernel& kernel) noexcept {
-  constexpr std::size_t rows = shape_of<T, Arch>::rows;
-  constexpr index_t W = simd::width<T, Arch>;
-  const index_t last = n - j - static_cast<index_t>(N - 1) * W;
-  if (last > 0) {
-    sweep_rows<rows>(kernel.first_row(j), m, j, columns<T, Arch, N, true>{simd::lanes<T, Arch>(last)}, kernel);
-  } else if constexpr (N > 1) {
-    sweep_last_columns<N - 1, T, Arch>(m, j, n, kernel);
-  }
+template <std::size_t N, bool Partial, class T, class Arch, class Kernel>
+OGIVE_INLINE void sweep_column(index_t m, index_t j, index_t last, const Kernel& kernel) noexcept {
+  sweep_rows<tile_rows<T, Arch, N>>(kernel.first_row(j), m, j, columns<T, Arch, N, Partial>{simd::lanes<T, Arch>(last)},
+                                    kernel);
 }
 
 /// Runs the kernel on tiles that cover the m × n elements of C: down the rows, then along the columns.
 template <class T, class Arch, class Kernel>
 void sweep(index_t m, index_t n, const Kernel& kernel) noexcept {
-  constexpr std::size_t rows = shape_of<T, Arch>::rows, N = shape_of<T, Arch>::vectors;
+  constexpr std::size_t N = shape_of<T, Arch>::vectors;
   constexpr index_t W = simd::width<T, Arch>, block = static_cast<index_t>(N) * W;
   index_t j = 0;
-  for (; j + block <= n; j += block) {
-    sweep_rows<rows>(kernel.first_row(j), m, j, columns<T, Arch, N, false>{simd::lanes<T, Arch>(W)}, kernel);
+  for (; j + block <= n; j += block) sweep_column<N, false, T, Arch>(m, j, W, kernel);
+  if constexpr (N > 2) {
+    for (; j + 2 * W <= n; j += 2 * W) sweep_column<2, false, T, Arch>(m, j, W, kernel);
   }
-  sweep_last_columns<N, T, Arch>(m, j, n, kernel);
+  if (j + W < n) {
+    sweep_column<2, true, T, Arch>(m, j, n - j - W, kernel);
+  } else if (j < n) {
+    sweep_column<1, true, T, Arch>(m, j, n - j, kernel);
+  }
 }
 
 /// A parameter whose type follows from another argument, so that {pointer, stride} converts.
@@ -141,6 +140,13 @@ template <class T>
 using given = std::type_identity_t<panel<const T>>;
 
 }  // namespace detail
+
+/// The tile that most of C is made of.
+template <class T, class Arch>
+struct whole_tile {
+  static constexpr index_t rows = static_cast<index_t>(detail::shape_of<T, Arch>::rows);
+  static constexpr index_t columns = static_cast<index_t>(detail::shape_of<T, Arch>::vectors) * simd::width<T, Arch>;
+};
 
 /// C ← A B, A [m, k], B [k, n].
 template <class Arch = simd::default_arch, class T, class Finish = overwrite>
@@ -173,15 +179,22 @@ OGIVE_INLINE void gemm_abt(index_t m, index_t n, index_t k, detail::given<T> a, 
   gemm_ab<Arch>(m, n, k, a, bt, c, finish);
 }
 
-/// The elements of A Bᵀ with j ≤ i (A [m, k], B [n, k]); those above the diagonal are unspecified.
+/// The elements of A B with j ≤ i (A [m, k], B [k, n]); those above the diagonal are unspecified.
+template <class Arch = simd::default_arch, class T, class Finish = overwrite>
+OGIVE_INLINE void gemm_ab_lower(index_t m, index_t n, index_t k, detail::given<T> a, detail::given<T> b, panel<T> c,
+                                const Finish& finish = {}) noexcept {
+  using A = detail::left<T, index_t, detail::one>;
+  detail::sweep<T, Arch>(m, n < m ? n : m,
+                         detail::lower_kernel<T, A, Finish, Arch>{{k, A{a.data, a.stride, {}}, b, c, finish}});
+}
+
+/// The elements of A Bᵀ with j ≤ i (A [m, k], B [n, k]), with gemm_abt_scratch(n, k) elements of scratch.
 template <class Arch = simd::default_arch, class T, class Finish = overwrite>
 OGIVE_INLINE void gemm_abt_lower(index_t m, index_t n, index_t k, detail::given<T> a, detail::given<T> b, panel<T> c,
                                  std::type_identity_t<T>* scratch, const Finish& finish = {}) noexcept {
-  using A = detail::left<T, index_t, detail::one>;
   const panel<T> bt{scratch, padded_stride<T, Arch>(n)};
   transpose<Arch>(n, k, b, bt);
-  detail::sweep<T, Arch>(m, n < m ? n : m,
-                         detail::lower_kernel<T, A, Finish, Arch>{{k, A{a.data, a.stride, {}}, bt, c, finish}});
+  gemm_ab_lower<Arch>(m, n, k, a, bt, c, finish);
 }
 
 /// C ← tril(A) B, A [m, m], B [m, n]: C_i = Σ_{j ≤ i} A_ij B_j. A above the diagonal is never read, and row j of B
@@ -201,8 +214,8 @@ OGIVE_INLINE void gemm_strict_tril(index_t m, index_t n, detail::given<T> a, det
   detail::sweep<T, Arch>(m, n, detail::triangular_kernel<true, T, A, Finish>{A{a.data, a.stride, {}}, b, c, finish});
 }
 
-/// C ← tril(A)ᵀ B, A [m, m], B [m, n]: C_j = Σ_{i ≥ j} A_ij B_i. A above the diagonal is never read, and row i of B never
-/// meets a row of C below i.
+/// C ← tril(A)ᵀ B, A [m, m], B [m, n]: C_j = Σ_{i ≥ j} A_ij B_i. A above the diagonal is never read, and row i of B
+/// never meets a row of C below i.
 template <class Arch = simd::default_arch, class T, class Finish = overwrite>
 OGIVE_INLINE void gemm_tril_turned(index_t m, index_t n, detail::given<T> a, detail::given<T> b, panel<T> c,
                                    const Finish& finish = {}) noexcept {

@@ -24,7 +24,8 @@ struct panel {
 
 /// What becomes of a finished sum: C_ij ← f(i, j, Σ_k, C_ij), a vector of columns j, j + 1, … at a time. C is read only
 /// where `reads` says so; otherwise it may hold anything. A type of this form may be given in place of these; one with
-/// a member `put(p, x)` stores whole vectors itself.
+/// a member `put(p, x)` stores whole vectors itself, one with a member `begin(k)` is told where a dense product begins
+/// with a tile, k terms deep.
 struct overwrite {  // C = Σ
   static constexpr bool reads = false;
   template <class V>
@@ -117,7 +118,7 @@ struct tile_shape<T, 32> {
 };
 template <>
 struct tile_shape<float, 64> {
-  static constexpr std::size_t rows = 8, vectors = 2;
+  static constexpr std::size_t rows = 4, vectors = 4;
 };
 template <>
 struct tile_shape<double, 64> {  // a third vector, since panels of double outgrow L1
@@ -126,6 +127,10 @@ struct tile_shape<double, 64> {  // a third vector, since panels of double outgr
 
 template <class T, class Arch>
 using shape_of = tile_shape<T, sizeof(simd::batch<T, Arch>)>;
+
+/// Rows of a tile that is N vectors wide: a narrow one has more, so that its sums hide the latency as well.
+template <class T, class Arch, std::size_t N>
+inline constexpr std::size_t tile_rows = (2 * N <= shape_of<T, Arch>::vectors ? 2 : 1) * shape_of<T, Arch>::rows;
 
 /// A step of 1 that the compiler knows.
 struct one {
@@ -283,12 +288,12 @@ class tile {
   template <class Finish, std::size_t... I>
   OGIVE_INLINE void drain(index_t i, index_t j, panel<T> c, const Finish& finish,
                           std::index_sequence<I...>) const noexcept {
-    (finish_vector<I>(i + static_cast<index_t>(I / N), j, c, finish), ...);
+    const panel<T> at = c.from(i, j);
+    (finish_vector<I>(i + static_cast<index_t>(I / N), j, at.row(static_cast<index_t>(I / N)), finish), ...);
   }
   template <std::size_t I, class Finish>
-  OGIVE_INLINE void finish_vector(index_t i, index_t j, panel<T> c, const Finish& finish) const noexcept {
+  OGIVE_INLINE void finish_vector(index_t i, index_t j, T* p, const Finish& finish) const noexcept {
     constexpr index_t right = static_cast<index_t>(I % N) * simd::width<T, Arch>;
-    T* p = c.row(i) + j;
     vec before{};
     if constexpr (Finish::reads) before = cols_.template load<I % N>(p);
     const vec result = finish(i, j + right, sum_[I], before);
