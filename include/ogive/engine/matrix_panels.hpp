@@ -211,7 +211,7 @@ struct matrix_scratch {
       s.removal = memory.take<Acc>(keys);
       s.removal_scores = memory.take<Acc>(score);
       s.solved = memory.take<Acc>(score);
-      s.beta = memory.take<Acc>(rows * (p.hooks.beta_per_value ? plan.v_stride : 1));
+      s.beta = memory.take<Acc>(p.hooks.beta_per_value ? rows * plan.v_stride : padded<Acc>(rows));
     }
     if (low_rank) {
       s.b = memory.take<Acc>(keys);
