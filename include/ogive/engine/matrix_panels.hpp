@@ -187,7 +187,7 @@ struct matrix_scratch {
     s.denominator = memory.take<Acc>(plan.chunk);
     s.denominators = memory.take<Acc>(rows);
     s.states = memory.take<Acc>(p.carried_size());
-    s.z = s.states + p.states_size();
+    s.z = s.states == nullptr ? nullptr : s.states + p.states_size();
     s.before = memory.take<Acc>(p.segment > 0 ? p.carried_size() : 0);
     s.alone = memory.take<Acc>(p.segment > 0 ? p.carried_size() : 0);
     s.passed = memory.take<Acc>(p.segment > 0 ? p.decays_size() : 0);
