@@ -68,6 +68,29 @@ void check_workers(const Op& op, const State& given, const testing::cotangents_o
   check_team([&](const auto& body) { testing::run_team_backwards(pool, members, body); });
 }
 
+/// No two members of a team add to one number: each alone, after the others, to −0, which adding 0 changes too.
+template <class Op, class State>
+void check_members(const Op& op, const State& given, const testing::cotangents_of<Op>& c, const options& how) {
+  constexpr int members = 3;
+  auto found = testing::detail::run_backward(op, given, c, how);
+  found.st.initial = {};
+  std::vector<int> writers;
+  for (int member = 0; member < members; ++member) {
+    context mine = context::of({.ith = member, .nth = members});
+    const auto for_numbers = [&](const auto& f) {
+      std::size_t i = 0;
+      for_fields(op, found.d, [&](const auto&, const auto& d, std::size_t) {
+        testing::for_each(d, [&](const auto& x, index_t) { f(const_cast<std::remove_cvref_t<decltype(x)>&>(x), i++); });
+      });
+      return i;
+    };
+    writers.resize(for_numbers([](auto& x, std::size_t) { x = -0.0F; }));
+    backward(op, given, c.o, found.st, found.d, {.chunk = how.chunk, .accumulate = true}, mine);
+    for_numbers([&](const auto& x, std::size_t i) { writers[i] += x != 0 || !std::signbit(x); });
+  }
+  CHECK(std::all_of(writers.begin(), writers.end(), [](int count) { return count <= 1; }));
+}
+
 template <class Op>
 void check_sums(Op op, index_t H, testing::rng& random) {
   testing::memory room;
@@ -80,6 +103,7 @@ void check_sums(Op op, index_t H, testing::rng& random) {
   const options how{};
   const auto whole = testing::detail::run_backward(op, given, c, how);
   check_workers(op, given, c, how, whole);
+  check_members(op, given, c, how);
   const double bound = testing::detail::gradient_bound(op, testing::detail::largest_gradient(op, whole));
 
   // Every head alone, added to the head of its field.

@@ -200,14 +200,15 @@ class diagonal_task {
 
   diagonal_task(const diagonal_problem<Acc>& p, const diagonal_scratch<Acc>& s, index_t task) noexcept
       : p_(p), plan_(p.plan), s_(s), sequence_(task / p.plan.blocks) {
+    at_.channel = task % p.plan.blocks * p.plan.step;
+    at_.channels = std::min(p.plan.step, p.n.channels - at_.channel);
+    if (p.sequences == 0) return;  // sums of nothing are drained too
     const bool packed = p.offsets.present();
     const index_t begin = packed ? p.offsets.at(sequence_) : 0;
     length_ = packed ? p.offsets.at(sequence_ + 1) - begin : p.n.length;
     live_ = p.lengths.present() ? std::min(p.lengths.at(sequence_), length_) : length_;
     at_.batch = packed ? 0 : sequence_;
     at_.token = begin;
-    at_.channel = task % p.plan.blocks * p.plan.step;
-    at_.channels = std::min(p.plan.step, p.n.channels - at_.channel);
     from_ = p.initial.present() ? core::checker::slot_of(p.initial_slots, sequence_) : -1;
     to_ = p.final.present() ? core::checker::slot_of(p.final_slots, sequence_) : -1;
   }

@@ -66,6 +66,11 @@ struct matrix_backward_problem {
     return std::clamp<index_t>(heads * units() / std::max<index_t>(forward.n.heads, 1), 1, units());
   }
   index_t blocks() const noexcept { return (units() + block() - 1) / block(); }
+  index_t block_of(index_t head) const noexcept {
+    const index_t groups = forward.plan.groups, members = forward.plan.members;
+    const bool consecutive = forward.head_map == heads::consecutive;
+    return (consecutive ? head / (unit_groups() * members) : head % groups % units()) / block();
+  }
   index_t tasks() const noexcept { return forward.sequences * blocks() * parts(); }
 
   /// Panels of a chunk that the parts of a unit have in common: of keys, with what removes, and of queries.
@@ -1241,9 +1246,6 @@ void run_joint_tasks(const matrix_backward_problem<Acc>& p, const matrix_backwar
   };
   const auto join = [&](index_t first, index_t count, index_t piece, index_t pieces, arena memory) noexcept {
     memory.take<std::byte>(static_cast<index_t>(memories.sums));
-    for (index_t i = 0; i < count; ++i) {
-      add_sums<Op>(*gradients.d, own_of(i), piece * heads / pieces, (piece + 1) * heads / pieces);
-    }
     if (p.joint_size() > 0) Engine::join(p, first, count, &gradients, memories, piece, pieces, memory);
   };
   if (!p.accumulate) {
@@ -1256,6 +1258,9 @@ void run_joint_tasks(const matrix_backward_problem<Acc>& p, const matrix_backwar
       for (index_t i = 0; i < parts * sequences; ++i) {
         const index_t task = (i / parts * blocks + unit) * parts + i % parts;
         run(task, 0, memory);
+        for (index_t h = 0; h < heads; ++h) {  // no others: those another member of the team may be adding to
+          if (p.block_of(h) == unit) add_sums<Op>(*gradients.d, own_of(0), h, h + 1);
+        }
         join(task, 1, 0, 1, memory);
       }
     });
@@ -1266,8 +1271,12 @@ void run_joint_tasks(const matrix_backward_problem<Acc>& p, const matrix_backwar
     run_tasks(ctx, count, bytes, [&](index_t i, arena memory) noexcept {
       run(first + i, i, turns == 1 ? ctx.scratch(i, bytes) : memory);  // what a task leaves is where it is looked for
     });
-    run_tasks(ctx, workers, bytes,
-              [&](index_t piece, arena memory) noexcept { join(first, count, piece, workers, memory); });
+    run_tasks(ctx, workers, bytes, [&](index_t piece, arena memory) noexcept {
+      for (index_t i = 0; i < count; ++i) {
+        add_sums<Op>(*gradients.d, own_of(i), piece * heads / workers, (piece + 1) * heads / workers);
+      }
+      join(first, count, piece, workers, memory);
+    });
   }
 }
 

@@ -193,7 +193,7 @@ struct matrix_scratch {
     s.denominator = memory.take<Acc>(hooked);
     s.denominators = memory.take<Acc>(rows);
     s.states = memory.take<Acc>(p.carried_size());
-    s.z = s.states + p.states_size();
+    s.z = s.states == nullptr ? nullptr : s.states + p.states_size();
     s.before = memory.take<Acc>(p.segment > 0 ? p.carried_size() : 0);
     s.alone = memory.take<Acc>(p.segment > 0 ? p.carried_size() : 0);
     s.passed = memory.take<Acc>(p.segment > 0 ? p.decays_size() : 0);
@@ -220,7 +220,7 @@ struct matrix_scratch {
       s.removal = memory.take<Acc>(keys);
       s.removal_scores = memory.take<Acc>(score);
       s.solved = memory.take<Acc>(score);
-      s.beta = memory.take<Acc>(rows * (p.hooks.beta_per_value ? plan.v_stride : 1));
+      s.beta = memory.take<Acc>(p.hooks.beta_per_value ? rows * plan.v_stride : padded<Acc>(rows));
     }
     if (low_rank) {
       s.b = memory.take<Acc>(keys);

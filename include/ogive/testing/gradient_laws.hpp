@@ -450,6 +450,33 @@ void pieces_join(std::uint64_t seed, report& found) {
   });
 }
 
+/// Of no sequences, no rows or an empty row of packed ones, lists of theirs being empty too, gradients of what all
+/// tokens share are zero.
+template <class Op>
+void nothing_has_no_slope(std::uint64_t seed, report& found) {
+  constexpr bool packs = requires { std::declval<Op>().offsets; };
+  for (const bool packed : {false, packs}) {
+    rng random(seed);
+    memory room;
+    Op op = sampler<Op>::draw(random, room, packed ? 1 : 0, packed ? 0 : 3);
+    const std::vector<std::int32_t> offsets{0}, none;
+    if constexpr (packs) {
+      if (packed) op.offsets = offsets;
+    }
+    op.lengths = none;
+    const auto c = draw_cotangents(random, room, op);
+    for (const options& how : backward_ways<Op>({0})) {
+      const auto got = run_backward(op, state_for<Op, storage_of<Op>>{}, c, how);
+      bool zero = true;
+      for_found(op, got, [&](const auto& d) {
+        if (!d.present()) return;
+        for (const double number : flatten(d)) zero = zero && number == 0;
+      });
+      found.expect(zero, Op::name, packed ? ", packed" : "", named(how), ": a gradient that is not zero");
+    }
+  }
+}
+
 /// Strong gates: gradients stay finite, in any chunks.
 template <class Op>
 void strong_gates_have_gradients(std::uint64_t seed, report& found) {
@@ -474,7 +501,8 @@ void strong_gates_have_gradients(std::uint64_t seed, report& found) {
 /// The laws of an operator's backward, in double, where differences show slopes.
 template <class Op>
 std::vector<law> gradient_laws() {
-  std::vector<law> all{{"chunks, strides, threads and sums change no gradient", detail::backward_is_one<Op>}};
+  std::vector<law> all{{"chunks, strides, threads and sums change no gradient", detail::backward_is_one<Op>},
+                       {"nothing has no slope", detail::nothing_has_no_slope<Op>}};
   if constexpr (!timeless<Op>) all.push_back({"pieces join", detail::pieces_join<Op>});
   if constexpr (std::is_same_v<typename Op::scalar, double>) {
     all.push_back({"gradients are slopes", detail::gradients_are_slopes<Op>});
