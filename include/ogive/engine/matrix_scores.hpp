@@ -92,12 +92,14 @@ OGIVE_INLINE void store_block(const simd::batch<Acc, Arch>* sum, Acc* to, index_
 /// The pairs inside one block, whose rows the pointers name. x from the block's start goes to x.decayed, y to its end
 /// to y.decayed, the product of its decays to `whole`, where these are given.
 template <class Acc, class Arch, read Read>
-OGIVE_NOINLINE void block_scores(index_t stride, const Acc* a, reader<Acc> x, written_keys<Acc> y, Acc* whole, Acc* to,
+OGIVE_NOINLINE void block_scores(index_t stride, const Acc* a, const reader<Acc>& x, const written_keys<Acc>& y, Acc* whole, Acc* to,
                                  index_t score_stride, const even_parts& ask) noexcept {
   using vector = simd::batch<Acc, Arch>;
   constexpr index_t W = simd::width<Acc, Arch>;
   constexpr int T = block_tokens;
   constexpr int own = Read == read::after ? 1 : 0;
+  const Acc *const rows = x.x, *const keys = y.y;
+  Acc *const decayed_rows = x.decayed, *const decayed_keys = y.decayed;
   ask();
   vector sum[T * T];
   unroll<T * T>([&](auto i) __attribute__((always_inline)) { sum[i] = vector(Acc(0)); });
@@ -107,11 +109,11 @@ OGIVE_NOINLINE void block_scores(index_t stride, const Acc* a, reader<Acc> x, wr
     unroll<T>([&](auto i) __attribute__((always_inline)) {
       const index_t row = i * stride + at;
       const vector a_i = simd::load<Arch>(a + row);
-      const vector x_i = simd::load<Arch>(x.x + row);
-      key[i] = simd::load<Arch>(y.y + row);
+      const vector x_i = simd::load<Arch>(rows + row);
+      key[i] = simd::load<Arch>(keys + row);
       const vector before = product;
       product = product * a_i;
-      if (x.decayed != nullptr) simd::store(x.decayed + row, x_i * (Read == read::after ? product : before));
+      if (decayed_rows != nullptr) simd::store(decayed_rows + row, x_i * (Read == read::after ? product : before));
       const auto read_keys = [&]() __attribute__((always_inline)) {
         unroll<i + own>([&](auto j) __attribute__((always_inline)) {
           sum[i * T + j] = simd::fma(x_i, key[j], sum[i * T + j]);
@@ -121,8 +123,8 @@ OGIVE_NOINLINE void block_scores(index_t stride, const Acc* a, reader<Acc> x, wr
       unroll<i>([&](auto j) __attribute__((always_inline)) { key[j] = key[j] * a_i; });
       if constexpr (Read == read::after) read_keys();
     });
-    if (y.decayed != nullptr) {
-      unroll<T>([&](auto j) __attribute__((always_inline)) { simd::store(y.decayed + j * stride + at, key[j]); });
+    if (decayed_keys != nullptr) {
+      unroll<T>([&](auto j) __attribute__((always_inline)) { simd::store(decayed_keys + j * stride + at, key[j]); });
     }
     if (whole != nullptr) simd::store(whole + at, product);
   }
