@@ -12,13 +12,15 @@ namespace ogive {
 /// memory: then nothing is copied. Either may be absent: start at zero; not wanted. The storage S is independent of
 /// the tensors' type; with S = double the sweep adds in double. A V-first pool is a permuted view (`from_v_first`).
 ///
-/// States on the way are kept too, each straight in a slot of its own (−1: not wanted), none for padding:
+/// States on the way are kept too, each straight in a slot of its own (−1: not wanted), which no other list of the call
+/// names, none for padding:
 /// - `snapshots`: the state after each token, in the slot that snapshot_slots names, [B, L] ([1, L] packed), so that
 ///   speculated tokens can be taken back.
 /// - `boundaries`: the state after n tokens of a whole sequence where n is a multiple of `interval`. `position` tokens
 ///   (per sequence, 0 if absent) came before this call. The i-th boundary that sequence s reaches in it goes into the
-///   slot boundary_slots(s, i), [sequences, the most that one reaches]. Chunks end at boundaries, wanted or not: a run
-///   that starts from one has the bits of a run that came through it, with form and chunk given.
+///   slot boundary_slots(s, i), [sequences, at least the most that one reaches]. Chunks end at boundaries, wanted or not:
+///   a run that starts from one, with its `interval` and `position`, has the bits of a run that came through it, with
+///   form and chunk given.
 template <storage S>
 struct state {
   using storage_type = S;
