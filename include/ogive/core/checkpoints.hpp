@@ -23,8 +23,8 @@ class checkpoints {
   checkpoints() noexcept = default;
   explicit checkpoints(index_t interval) noexcept : interval_(interval) {}
 
-  /// Tokens from one to the next, and a chunk of the backward, at most 256: 0 = automatic. It has nothing to do with the
-  /// chunks of the forward.
+  /// Tokens from one to the next, and a chunk of the backward, at most 256: 0 = automatic. It has nothing to do with
+  /// the chunks of the forward.
   index_t interval() const noexcept { return interval_; }
   std::size_t capacity() const noexcept { return memory_.flat().size(); }
 
