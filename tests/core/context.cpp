@@ -51,6 +51,16 @@ TEST_CASE("a context keeps one object of each type, and takes them along") {
   CHECK(second.cache<counted>().number == 7);
 }
 
+TEST_CASE("only a serial context that is no member of a team works alone") {
+  const auto pool = [](int count, const worker_body& body) {
+    for (int w = 0; w < count; ++w) body(w);
+  };
+  CHECK(context().alone());
+  CHECK(context::fork_join(pool, 1).alone());
+  CHECK_FALSE(context::fork_join(pool, 2).alone());
+  CHECK_FALSE(context::of({.ith = 0, .nth = 2}).alone());
+}
+
 TEST_CASE("a body may ask which worker runs it") {
   const auto in_turn = [](int workers, const worker_body& body) {
     for (int w = 0; w < workers; ++w) body(w);

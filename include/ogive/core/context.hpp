@@ -90,6 +90,8 @@ class context {
 
   /// Threads that work inside this context: 1 for serial and for a team's member.
   int workers() const noexcept { return workers_; }
+  /// Whether nobody else works on what it is given, a team's members neither.
+  bool alone() const noexcept { return workers_ == 1 && team_.nth == 1; }
 
   /// Makes room now, so that no verb that needs at most this much allocates later. See `scratch_bytes`.
   void reserve(std::size_t bytes) {

@@ -65,6 +65,14 @@ struct matrix_binding {
         static_cast<const matrix_binding*>(self)->op->load_removal(at, a, b, stride);
       };
     }
+    if constexpr (requires { op->template lying<Acc>(operand::key, tokens{}); }) {
+      all.lying = [](const void* self, operand which, const tokens& at) noexcept {
+        return static_cast<const matrix_binding*>(self)->op->template lying<Acc>(which, at);
+      };
+      all.lying_output = [](const void* self, const tokens& at) noexcept {
+        return rows_if_lying<Acc>(*static_cast<const matrix_binding*>(self)->o, at);
+      };
+    }
     if constexpr (Op::reads == read::before) {
       all.load_bonus = [](const void* self, index_t head, Acc* u) noexcept {
         static_cast<const matrix_binding*>(self)->op->load_bonus(head, u);
@@ -498,6 +506,13 @@ void run_matrix(const Op& op, const State& st, const view<typename Op::scalar, 4
       if (o.present()) turned_o = from_bhld(o);
       bound_turned = {&*turned, &turned_o};
       whole.turned = &bound_turned;
+      // States never meet, so that the bits are the same in one task, which goes from each to the next.
+      whole.one_token = whole.n.length == 1 && !op.offsets.present();
+      // (Tasks of one state have scratch for one.)
+      if (whole.one_token && whole.plan.block > 1 && ctx.alone()) {
+        whole.plan.blocks = 1;
+        whole.plan.block = whole.n.heads;
+      }
     }
   }
   if (keeping != nullptr) {

@@ -138,9 +138,24 @@ struct matrix_operands {
   }
 
   template <class Acc>
+  lying_rows<const Acc> lying(operand which, const tokens& at) const noexcept {
+    if (at.live < at.count || (l2norm && which != operand::value)) return {};
+    if (which == operand::query) return scale == accum(1) ? detail::rows_if_lying<Acc>(q, at) : lying_rows<const Acc>{};
+    return detail::rows_if_lying<Acc>(which == operand::key ? k : v, at);
+  }
+
+  template <class Acc>
   void load_q(const tokens& at, Acc* panel, index_t stride, Acc*) const noexcept {
-    detail::load_rows(detail::rows_of(q, at, at.count), panel, stride);
-    detail::unit_rows(l2norm, static_cast<Acc>(scale), at.count, q.extent(3), panel, stride);
+    const Acc by = static_cast<Acc>(scale);
+    tokens all = at;
+    all.live = at.count;
+    if (l2norm || by == Acc(1)) {
+      detail::load_tokens(q, all, panel, stride);
+      detail::unit_rows(l2norm, by, at.count, q.extent(3), panel, stride);
+    } else {
+      detail::load_tokens(q, all, panel, stride,
+                          [&](index_t, index_t, auto x) noexcept { return decltype(x)(by) * x; });
+    }
   }
   template <class Acc>
   void load_k(const tokens& at, Acc* panel, index_t stride, Acc*) const noexcept {
@@ -155,7 +170,7 @@ struct matrix_operands {
   }
   template <class Acc>
   void load_v(const tokens& at, Acc* panel, index_t stride, Acc* log_decay, Acc*) const noexcept {
-    detail::load_tokens(v, at, panel, stride);
+    if (panel != nullptr) detail::load_tokens(v, at, panel, stride);
     if constexpr (Decay == decay::scalar) {
       const G* from = g.pointer(at.batch, at.token, at.head);
       for (index_t i = 0; i < at.count; ++i)
@@ -183,22 +198,23 @@ struct matrix_operands {
   }
   template <class Acc>
   void load_removal(const tokens& at, Acc* a_panel, Acc* b_panel, index_t stride) const noexcept {
-    detail::load_tokens(a, at, a_panel, stride);
-    detail::load_tokens(b, at, b_panel, stride);
-    const index_t K = q.extent(3);
-    if (b_times.present()) {
-      constexpr index_t W = simd::width<Acc>;
-      const T* first = b_times.pointer(at.batch, at.token, at.head, 0);
-      const bool rows = b_times.stride(3) == 1;
-      detail::change_rows(b_panel, stride, at.live, K, [&](index_t i, index_t j, auto x) noexcept {
-        const T* factor = first + i * b_times.stride(1) + j * b_times.stride(3);
-        if (rows && j + W <= K) return x * simd::load_as<Acc, simd::default_arch>(factor);
-        return x * simd::load_strided<Acc, simd::default_arch>(factor, b_times.stride(3), K - j);
-      });
+    if (a_factor == accum(1)) {
+      detail::load_tokens(a, at, a_panel, stride);
+    } else {
+      const Acc by = static_cast<Acc>(a_factor);
+      detail::load_tokens(a, at, a_panel, stride,
+                          [&](index_t, index_t, auto x) noexcept { return decltype(x)(by) * x; });
     }
-    if (a_factor != accum(1)) {
-      detail::change_rows(a_panel, stride, at.live, K, [&](index_t, index_t, auto x) noexcept {
-        return decltype(x)(static_cast<Acc>(a_factor)) * x;
+    if (!b_times.present()) {
+      detail::load_tokens(b, at, b_panel, stride);
+    } else {
+      constexpr index_t W = simd::width<Acc>;
+      const view<const T, 2> times = detail::rows_of(b_times, at, at.live);
+      const index_t K = times.extent(1), row = times.stride(0), step = times.stride(1);
+      detail::load_tokens(b, at, b_panel, stride, [&](index_t i, index_t j, auto x) noexcept {
+        const T* factor = times.data() + i * row + j * step;
+        if (step == 1 && j + W <= K) return x * simd::load_as<Acc, simd::default_arch>(factor);
+        return x * simd::load_strided<Acc, simd::default_arch>(factor, step, std::min(W, K - j));
       });
     }
   }

@@ -44,8 +44,9 @@ struct state_hooks {
                const Acc* z) noexcept = nullptr;
 };
 
-/// Heads of one token whose rows are loaded at once.
-inline constexpr index_t heads_at_once = 8;
+/// Heads of one token whose rows are loaded at once, into one half of the panels, before the last head of the other
+/// half is swept.
+inline constexpr index_t heads_at_once = 4;
 
 /// How a call is cut up: a function of shape and options.
 struct matrix_plan {
@@ -117,13 +118,15 @@ struct matrix_problem {
   Acc bias = Acc(0);
   bool outputs = true;
   form how = form::chunked;
-  bool in_place = false;  // a step: sweep the caller's state where it lies
-  index_t segment = 0;    // tokens of a segment of time, 0 for no segments; additive writes in chunks, none kept
+  bool in_place = false;   // a step: sweep the caller's state where it lies
+  bool one_token = false;  // of each sequence, and `turned` is there: a task works on its states two at a time
+  index_t segment = 0;     // tokens of a segment of time, 0 for no segments; additive writes in chunks, none kept
   matrix_plan plan{};
 
   /// Numbers of the states of a task, and with them their rows z.
-  index_t states_size() const noexcept { return plan.block * n.key_dim * plan.state_rows; }
-  index_t carried_size() const noexcept { return states_size() + plan.block * plan.k_stride; }
+  index_t working_states() const noexcept { return one_token ? std::min<index_t>(plan.block, 2) : plan.block; }
+  index_t states_size() const noexcept { return working_states() * n.key_dim * plan.state_rows; }
+  index_t carried_size() const noexcept { return states_size() + working_states() * plan.k_stride; }
   index_t decays_size() const noexcept { return plan.block * plan.k_stride; }
 };
 
@@ -155,6 +158,7 @@ struct matrix_scratch {
   Acc* decayed_k;
   Acc* decayed_b;
   Acc* turned_b;
+  Acc* recalled;
   Acc* removal;  // what removes: a, or the decayed k of a sweep
   Acc* b;
   Acc* removal_scores;
@@ -173,8 +177,9 @@ struct matrix_scratch {
     const bool removes = writes != write::additive, low_rank = writes == write::low_rank;
     const index_t tokens = tile_rows(plan.chunk);
     // A sweep interleaves the query heads, and folds rows.
-    const index_t rows = chunked ? tokens : std::max(round_up(plan.chunk * plan.queries, folded_tokens), heads_at_once);
-    const index_t hooked = chunked ? plan.chunk : std::max(plan.chunk, heads_at_once);  // rows that a hook is asked for
+    const index_t rows =
+        chunked ? tokens : std::max(round_up(plan.chunk * plan.queries, folded_tokens), 2 * heads_at_once);
+    const index_t hooked = chunked ? plan.chunk : std::max(plan.chunk, 2 * heads_at_once);  // rows of hooks
     const index_t score = chunked ? tokens * padded<Acc>(tokens) : 0;
     const index_t keys = rows * plan.k_stride;
     const index_t turned = p.n.key_dim * plan.turned<Acc>();
@@ -187,7 +192,7 @@ struct matrix_scratch {
     s.scores = memory.take<Acc>(plan.queries * score);
     s.turned = memory.take<Acc>(chunked ? turned : 0);
     s.decayed = memory.take<Acc>(score);
-    s.decays.a = memory.take<Acc>(padded<Acc>(rows));
+    s.decays.a = memory.take<Acc>(std::max(padded<Acc>(rows), 2 * padded<Acc>(heads_at_once)));
     s.decays.from_start = memory.take<Acc>(rows);
     s.decays.to_end = memory.take<Acc>(rows);
     s.denominator = memory.take<Acc>(hooked);
@@ -217,6 +222,7 @@ struct matrix_scratch {
       s.decayed_b = memory.take<Acc>(chunked && low_rank ? keys : 0);
     }
     if (removes) {
+      s.recalled = memory.take<Acc>(4 * simd::width<Acc>);
       s.removal = memory.take<Acc>(keys);
       s.removal_scores = memory.take<Acc>(score);
       s.solved = memory.take<Acc>(score);

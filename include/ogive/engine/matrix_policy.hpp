@@ -42,11 +42,22 @@ struct matrix_extents {
 /// Whose rows of the next chunk to ask for early.
 enum class operand { query, key, value, output };
 
+/// Rows that lie in memory as a panel would hold them. No data: they do not.
+template <class Element>
+struct lying_rows {
+  Element* data = nullptr;
+  index_t stride = 0;
+
+  Element* operator[](index_t row) const noexcept { return data + row * stride; }
+};
+
 /// Panels are rows of `stride` elements, one per token. A load fills `at.count` rows, zeros where a token is padding
 /// or masked, and may work in `room`, a panel for rows before a map; `load_v` also gives the scalar log decays. `store`
 /// drains o; `denominator` holds φ(q)·z per token when the operator asked for a normaliser, else it is null. The last
 /// four are there for the policies that want them: log decays per key channel (of a value head), β (of a value head;
 /// one per token, or a row of V), the rows a and b (of a key head), and the bonus u (a row of K, of a value head).
+/// `lying`, which an operator may leave out, says which rows of q, k and v need no load, `lying_output` which of o no
+/// store; of v `load_v` is then asked for the log decays alone, without a panel.
 template <class Acc>
 struct matrix_hooks {
   const void* op;
@@ -59,6 +70,8 @@ struct matrix_hooks {
   void (*load_beta)(const void* op, const tokens& at, Acc* beta, index_t stride) noexcept = nullptr;
   void (*load_removal)(const void* op, const tokens& at, Acc* a, Acc* b, index_t stride) noexcept = nullptr;
   void (*load_bonus)(const void* op, index_t head, Acc* u) noexcept = nullptr;
+  lying_rows<const Acc> (*lying)(const void* op, operand which, const tokens& at) noexcept = nullptr;
+  lying_rows<Acc> (*lying_output)(const void* op, const tokens& at) noexcept = nullptr;
   bool beta_per_value = false;
 };
 
@@ -106,6 +119,19 @@ concept matrix_operator = requires(const Op& op) {
 };
 
 namespace detail {
+
+/// Rows of a view where they are whole vectors of the accumulation type, one element after the other.
+template <class Acc, class T>
+lying_rows<std::conditional_t<std::is_const_v<T>, const Acc, Acc>> rows_if_lying(const view<T, 4>& x,
+                                                                                 const tokens& at) noexcept {
+  if constexpr (std::is_same_v<std::remove_const_t<T>, Acc>) {
+    if (x.stride(3) == 1 && x.extent(3) % simd::width<Acc> == 0) {
+      const view<T, 2> rows = rows_of(x, at, at.count);
+      return {rows.data(), rows.stride(0)};
+    }
+  }
+  return {};
+}
 
 /// The rules of shared heads: Hk divides H, and Hq divides H or H divides Hq.
 inline void check_heads(core::checker& ask, index_t Hq, index_t Hk, index_t H) noexcept {

@@ -27,10 +27,6 @@ struct sweep {
   index_t from_stride = 0;
   Acc* to = nullptr;
   index_t to_stride = 0;
-  const Acc* after = nullptr;          // the state that is swept next, in rows like `from`,
-  const Acc* after_removal = nullptr;  // and what its first token recalls
-  Acc* recalled = nullptr;             // room for what that was, of a block of columns
-  bool known = false;                  // what this one's first token recalls is there
   const Acc* removal = nullptr;  // ρ_t of k's shape: S_{t-1}ᵀ ρ_t is what a write replaces (D_t k_t), or w_t (a_t)
   const Acc* b = nullptr;        // of k's shape
   const Acc* beta = nullptr;     // one per token, or, with a stride, rows of V
@@ -39,6 +35,20 @@ struct sweep {
   folds<Acc> folded;           // no weights: token by token; else tokens are whole folds
   lines_ahead* ahead = nullptr;
   index_t pace = 1;  // rows of the state from one line that is asked for to the next
+};
+
+/// A block of columns whose first token's removal is summed while another block is written.
+template <class Acc>
+struct recall_ahead {
+  const Acc* from = nullptr;
+  const Acc* removal = nullptr;
+};
+
+/// What a sweep that recalls leaves for the one after it, of a block of columns.
+template <class Acc>
+struct recalls {
+  Acc* of_block = nullptr;  // room
+  bool known = false;
 };
 
 /// Asks for the lines of a sweep at its pace: requests in a burst fill the line buffers, and the sweep waits.
@@ -279,13 +289,6 @@ OGIVE_INLINE void sweep_columns(const sweep<Acc>& w, even_pace& ask, index_t col
   }
 }
 
-/// A block of columns whose first token's removal is summed while another block is written.
-template <class Acc>
-struct recall_ahead {
-  const Acc* from = nullptr;
-  const Acc* removal = nullptr;
-};
-
 /// Writes with a removal, a token a pass: what the next token recalls is summed while this one writes, so that a state
 /// is read once for both; the last pass does so for the block that is swept next, `soon`, whose way to the first-level
 /// cache is hidden behind its products. `recalled` is this block's, if `known`, and then the next one's. (Sums of their
@@ -368,31 +371,33 @@ OGIVE_INLINE void sweep_removal(const sweep<Acc>& w, even_pace& ask, index_t col
   }
 }
 
-/// Whole blocks of columns under a removal, each of which recalls for the one after it; the last one for the state that
-/// is swept next, if its blocks are the same. Returns the column after them.
+/// Whole blocks of columns under a removal, each of which recalls for the one after it; the last one for the state
+/// `after` that is swept next. Returns the column after them.
 template <class Acc, class Arch, decay Decay, write Write, read Read, int Vectors>
-OGIVE_INLINE index_t sweep_removals(const sweep<Acc>& w, even_pace& ask, const simd::lanes<Acc, Arch>& all) noexcept {
+OGIVE_INLINE index_t sweep_removals(const sweep<Acc>& w, even_pace& ask, const simd::lanes<Acc, Arch>& all,
+                                    const recalls<Acc>& before, const recall_ahead<Acc>& after) noexcept {
   using vector = simd::batch<Acc, Arch>;
   constexpr index_t W = simd::width<Acc, Arch>, block = Vectors * W;
   vector recalled[Vectors];
-  bool known = w.known;
+  bool known = before.known;
   if (known) {
-    unroll<Vectors>([&](auto j) __attribute__((always_inline)) { recalled[j] = simd::load<Arch>(w.recalled + j * W); });
+    unroll<Vectors>([&](auto j)
+                        __attribute__((always_inline)) { recalled[j] = simd::load<Arch>(before.of_block + j * W); });
   }
   index_t column = 0;
   while (column + block <= w.value_dim) {
     recall_ahead<Acc> soon;
     if (column + 2 * block <= w.value_dim) {
       soon = {w.from + column + block, w.removal};
-    } else if (column + block == w.value_dim && w.after != nullptr) {
-      soon = {w.after, w.after_removal};
+    } else if (column + block == w.value_dim) {
+      soon = after;
     }
     sweep_removal<Acc, Arch, Decay, Write, Read, Vectors, false>(w, ask, column, all, recalled, known, soon);
     known = soon.from != nullptr;
     column += block;
   }
-  if (w.after != nullptr) {
-    unroll<Vectors>([&](auto j) __attribute__((always_inline)) { simd::store(w.recalled + j * W, recalled[j]); });
+  if (after.from != nullptr) {
+    unroll<Vectors>([&](auto j) __attribute__((always_inline)) { simd::store(before.of_block + j * W, recalled[j]); });
   }
   return column;
 }
@@ -423,9 +428,11 @@ OGIVE_INLINE void sweep_tokens(const sweep<Acc>& w, even_pace& ask, index_t colu
 
 /// K-first: a row of the state is one k, its columns are contiguous. Additive writes take two vectors of columns for
 /// four tokens, few tokens four vectors of columns; a removal four, or two where a lone token's block of a state with
-/// many rows would leave no room in the first-level cache for the next.
+/// many rows would leave no room in the first-level cache for the next. A removal takes what the sweep before it has
+/// recalled, and recalls for the one `after` it, whose rows are as far apart.
 template <class Acc, class Arch, decay Decay, write Write, read Read>
-OGIVE_NOINLINE void sweep_k_first(const sweep<Acc>& given) noexcept {
+OGIVE_NOINLINE void sweep_k_first(const sweep<Acc>& given, recalls<Acc> before = {},
+                                  recall_ahead<Acc> after = {}) noexcept {
   const sweep<Acc> w = given;  // its own, so that what is asked for on the way cannot be thought to change it
   even_pace ask{w.ahead, w.pace};
   constexpr index_t W = simd::width<Acc, Arch>;
@@ -434,9 +441,9 @@ OGIVE_NOINLINE void sweep_k_first(const sweep<Acc>& given) noexcept {
   if (w.tokens == 0) return;
   if constexpr (Write != write::additive) {
     if (removal_vectors<Acc, Arch>(w) == 4) {
-      column = sweep_removals<Acc, Arch, Decay, Write, Read, 4>(w, ask, all);
+      column = sweep_removals<Acc, Arch, Decay, Write, Read, 4>(w, ask, all, before, after);
     } else {
-      column = sweep_removals<Acc, Arch, Decay, Write, Read, 2>(w, ask, all);
+      column = sweep_removals<Acc, Arch, Decay, Write, Read, 2>(w, ask, all, before, after);
     }
   } else if (w.tokens < 4) {
     for (; column + 4 * W <= w.value_dim; column += 4 * W) {

@@ -62,8 +62,10 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
   index_t output_head(index_t m, index_t r) const noexcept {
     return plan_.queries == 1 ? head(m) : query_head(r, group(m));
   }
-  Acc* state(index_t member) const noexcept { return s_.states + member * p_.n.key_dim * plan_.state_rows; }
-  Acc* z(index_t member) const noexcept { return s_.z + member * plan_.k_stride; }
+  /// Where a task keeps what belongs to a member.
+  index_t slot(index_t member) const noexcept { return p_.one_token ? member % 2 : member; }
+  Acc* state(index_t member) const noexcept { return s_.states + slot(member) * p_.n.key_dim * plan_.state_rows; }
+  Acc* z(index_t member) const noexcept { return s_.z + slot(member) * plan_.k_stride; }
 
   void sequence() noexcept {
     const bool direct = p_.in_place && span_.length > 0;
@@ -354,14 +356,14 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
       }
       at.head = head(m);
       ask(S, 1);
-      load_values(p_.hooks.op, at);
+      load_values(at);
       ask(S, 2);
       lines_ahead ahead;
       if (!p_.in_place) ahead = rows_after(at, m);
       w.ahead = &ahead;
       w.pace = pace_of<Arch, Write>(w, ahead.lines());
-      load_decays(w, p_.hooks.op, at);
-      load_removals(w, p_.hooks.op, at, [](index_t row) noexcept { return row; });
+      load_decays(w, at);
+      load_removals(w, at);
       ask(S, 3);
       if constexpr (Read == read::before) {
         p_.hooks.load_bonus(p_.hooks.op, at.head, s_.u);
@@ -370,7 +372,9 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
         }
       }
       if (p_.in_place) {
-        step(w, at, m, {}, s_.denominators);
+        placed goes;
+        place(w, goes, at, m, s_.denominators);
+        sweep_placed(w, at, m, goes, {}, {});
       } else {
         if (p_.normalise) sweep_normaliser<Acc, Arch>(w, z(m), p_.bias, s_.denominators);
         if constexpr (folds_tokens) fold_head(w);
@@ -388,67 +392,144 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     }
   }
 
+  /// Rows of heads of one token, as their sweeps take them.
+  struct rows_of_heads {
+    index_t first = 0;  // of the members
+    index_t end = 0;
+    index_t group = 0;  // of the first one
+    index_t half = 0;   // the first of their rows in panels
+    lying_rows<const Acc> q, k, v, decay, removal, b;
+    lying_rows<Acc> o;
+  };
+
   /// One token, whose heads are the rows of panels: a hook loads some of them at once, since calls for each row would
-  /// cost as much as a third of its sweep. Meanwhile the state that is swept first comes nearer.
+  /// cost as much as a third of its sweep, and none where rows can be swept where they lie. A sweep is made ready
+  /// before the one in front of it begins, which then recalls for it; what it is told has long been written when it
+  /// is read.
   void step_heads(const tokens& at) noexcept {
-    const auto rows = [&](index_t head, index_t count) noexcept -> tokens {
-      return {at.batch, head, count, at.live > 0 ? count : 0, at.position, at.token};
-    };
-    const auto& hooks = p_.hooks;
-    sweep<Acc> w = panels_to_sweep();
-    w.recalled = s_.room;  // which hooks do not need between loads and stores
-    for (index_t first = 0; first < count_; first += heads_at_once) {
-      const index_t count = std::min(heads_at_once, count_ - first), g = group(first);
-      const tokens heads = rows(head(first), count);
-      const tokens keys = rows(g, group(first + count - 1) + 1 - g);
-      const state_place<const Acc> S = begins(at, first);
-      hooks.load_k(p_.turned, keys, s_.k, plan_.k_stride, s_.room);
-      ask(S, 0);
-      if constexpr (Write == write::low_rank) hooks.load_removal(p_.turned, keys, s_.removal, s_.b, plan_.k_stride);
-      ask(S, 1);
-      hooks.load_q(p_.turned, keys, s_.q, plan_.k_stride, s_.room);
-      ask(S, 2);
-      load_values(p_.turned, heads);
-      ask(S, 3);
-      w.tokens = count;
-      load_decays(w, p_.turned, heads);
-      const Acc* decays = w.decay;
-      load_removals(w, p_.turned, heads, [&](index_t row) noexcept { return group(first + row) - g; });
+    rows_of_heads rows[2];
+    placed placed_at[2];
+    sweep<Acc> sweeps[2] = {panels_to_sweep(), panels_to_sweep()};
+    recalls<Acc> recalled{s_.recalled};
+    const auto make_ready = [&](index_t m) noexcept {
+      rows_of_heads& own = rows[m / heads_at_once % 2];
+      sweep<Acc>& w = sweeps[m % 2];
+      if (m % heads_at_once == 0) load_heads(own, at, m);
+      const index_t i = m - own.first, row = own.half + i, key = group(m) - own.group;
       w.tokens = 1;
-      for (index_t i = 0; i < count; ++i) {
-        const index_t m = first + i, key = (group(m) - g) * plan_.k_stride;
-        w.q = s_.q + key;
-        w.k = s_.k + key;
-        w.v = s_.v + i * plan_.v_stride;
-        w.o = s_.o + i * plan_.v_stride;
-        if constexpr (Decay == decay::scalar) w.decay = decays + i;
-        if constexpr (Decay == decay::per_key) w.decay = decays + i * plan_.k_stride;
-        if constexpr (Write == write::low_rank) w.b = s_.b + key, w.removal = s_.removal + key;
-        if constexpr (Write == write::delta) {
-          w.removal = Decay == decay::none ? w.k : s_.removal + i * plan_.k_stride;
-          w.beta = s_.beta + i * std::max<index_t>(w.beta_stride, 1);
-        }
-        if constexpr (Read == read::before) {
-          hooks.load_bonus(hooks.op, head(m), s_.u);
-          s_.bonus[0] = bonus(w.q, w.k);
-        }
-        state_place<const Acc> next;
-        if constexpr (Write != write::additive) {
-          if (i + 1 < count) next = begins(at, m + 1);
-          const index_t one = Write == write::low_rank || Decay == decay::none ? group(m + 1) - group(m) : 1;
-          w.after_removal = w.removal + one * plan_.k_stride;
-        }
-        step(w, at, m, next, s_.denominator + i);
+      w.q = own.q[key];
+      w.k = own.k[key];
+      w.v = own.v[i];
+      w.o = own.o[i];
+      if constexpr (Decay != decay::none) w.decay = own.decay[i];
+      if constexpr (Write == write::low_rank) w.b = own.b[key];
+      // Where the decays of a head are in what it recalls, that is the head's own.
+      if constexpr (Write != write::additive) {
+        w.removal = own.removal[Write == write::low_rank || Decay == decay::none ? key : i];
       }
-      if (p_.outputs) {
-        hooks.store(p_.turned, heads, s_.o, plan_.v_stride, p_.normalise ? s_.denominator : nullptr, s_.room);
+      if constexpr (Write == write::delta) {
+        w.beta = s_.beta + row * beta_row();
+        w.beta_stride = p_.hooks.beta_per_value ? plan_.v_stride : 0;
+      }
+      if constexpr (Read == read::before) {
+        p_.hooks.load_bonus(p_.hooks.op, head(m), s_.u);
+        w.bonus = s_.bonus + m % 2;
+        s_.bonus[m % 2] = bonus(w.q, w.k);
+      }
+      place(w, placed_at[m % 2], at, m, s_.denominator + row);
+    };
+    make_ready(0);
+    for (index_t m = 0; m < count_; ++m) {
+      if (m + 1 < count_) make_ready(m + 1);
+      const sweep<Acc>& w = sweeps[m % 2];
+      recall_ahead<Acc> after;
+      if constexpr (Write != write::additive) {
+        const sweep<Acc>& next = sweeps[(m + 1) % 2];
+        const bool alike = m + 1 < count_ && !placed_at[m % 2].v_first && !placed_at[(m + 1) % 2].v_first;
+        if (alike && next.from_stride == w.from_stride && recalls_ahead<Acc, Arch>(w))
+          after = {next.from, next.removal};
+      }
+      sweep_placed(w, at, m, placed_at[m % 2], recalled, after);
+      recalled.known = after.from != nullptr;
+      const rows_of_heads& own = rows[m / heads_at_once % 2];
+      if (m + 1 == own.end && p_.outputs && own.o.data == s_.o + own.half * plan_.v_stride) {
+        p_.hooks.store(p_.turned, heads_of(at, own), own.o.data, plan_.v_stride,
+                       p_.normalise ? s_.denominator + own.half : nullptr, s_.room);
+      }
+    }
+  }
+
+  /// Heads of one token as the turned operator has them.
+  static tokens turned_rows(const tokens& at, index_t head, index_t count) noexcept {
+    return {at.batch, head, count, at.live > 0 ? count : 0, at.position, at.token};
+  }
+  tokens heads_of(const tokens& at, const rows_of_heads& rows) const noexcept {
+    return turned_rows(at, head(rows.first), rows.end - rows.first);
+  }
+  /// The rows of members from `first` on. Meanwhile the state that is read next comes nearer.
+  void load_heads(rows_of_heads& all, const tokens& at, index_t first) noexcept {
+    const auto& hooks = p_.hooks;
+    all.first = first;
+    all.end = std::min(first + heads_at_once, count_);
+    all.group = group(first);
+    all.half = first / heads_at_once % 2 * heads_at_once;
+    const index_t count = all.end - first, K = all.half * plan_.k_stride, V = all.half * plan_.v_stride;
+    const tokens heads = heads_of(at, all);
+    const tokens keys = turned_rows(at, all.group, group(all.end - 1) + 1 - all.group);
+    const state_place<const Acc> soon = begins(at, Write == write::additive ? std::max<index_t>(first - 1, 0) : first);
+    const auto lying = [&](operand which, const tokens& rows) noexcept {
+      return hooks.lying == nullptr ? lying_rows<const Acc>{} : hooks.lying(p_.turned, which, rows);
+    };
+    all.k = lying(operand::key, keys);
+    if (all.k.data == nullptr) {
+      all.k = {s_.k + K, plan_.k_stride};
+      hooks.load_k(p_.turned, keys, s_.k + K, plan_.k_stride, s_.room);
+    }
+    if (hooks.lying != nullptr) all.o = hooks.lying_output(p_.turned, heads);
+    if (all.o.data == nullptr) all.o = {s_.o + V, plan_.v_stride};
+    ask(soon, 0);
+    if constexpr (Write == write::low_rank) {
+      all.removal = {s_.removal + K, plan_.k_stride};
+      all.b = {s_.b + K, plan_.k_stride};
+      hooks.load_removal(p_.turned, keys, s_.removal + K, s_.b + K, plan_.k_stride);
+    }
+    ask(soon, 1);
+    all.q = lying(operand::query, keys);
+    if (all.q.data == nullptr) {
+      all.q = {s_.q + K, plan_.k_stride};
+      hooks.load_q(p_.turned, keys, s_.q + K, plan_.k_stride, s_.room);
+    }
+    ask(soon, 2);
+    all.v = lying(operand::value, heads);
+    Acc* decays = s_.decays.a + all.half / heads_at_once * padded<Acc>(heads_at_once);
+    if (all.v.data == nullptr || Decay == decay::scalar) {
+      hooks.load_v(p_.turned, heads, all.v.data == nullptr ? s_.v + V : nullptr, plan_.v_stride, decays, s_.room);
+    }
+    if (all.v.data == nullptr) all.v = {s_.v + V, plan_.v_stride};
+    ask(soon, 3);
+    if constexpr (Decay == decay::scalar) {
+      decay_tokens(decays, count);
+      all.decay = {decays, 1};
+    }
+    if constexpr (Decay == decay::per_key) {
+      all.decay = {s_.channels.a + K, plan_.k_stride};
+      hooks.load_gates(p_.turned, heads, s_.channels.a + K, plan_.k_stride);
+      decay_channels(s_.channels.a + K, count);
+    }
+    if constexpr (Write == write::delta) {
+      hooks.load_beta(p_.turned, heads, s_.beta + all.half * beta_row(), beta_row());
+      all.removal = all.k;
+      if constexpr (Decay != decay::none) {
+        all.removal = {s_.removal + K, plan_.k_stride};
+        decay_keys(all.decay, count, s_.removal + K,
+                   [&](index_t i) noexcept { return all.k[group(first + i) - all.group]; });
       }
     }
   }
 
   /// Where member m's state lies before the tokens `at`.
   state_place<const Acc> begins(const tokens& at, index_t m) const noexcept {
-    return at.position == 0 ? p_.states.from(p_.states.state, sequence_, head(m)) : lies_[m];
+    return at.position == 0 ? p_.states.from(p_.states.state, sequence_, head(m)) : lies_[slot(m)];
   }
   /// Asks for a quarter of the columns of a state that are swept first.
   void ask(const state_place<const Acc>& S, index_t quarter) const noexcept {
@@ -462,10 +543,10 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
   }
 
   /// v, and the scalar log decays. The rows that only read have no v, but where a token's bonus reads it.
-  void load_values(const void* op, const tokens& at) noexcept {
+  void load_values(const tokens& at) noexcept {
     const index_t R = plan_.queries;
     if (R > 1) zero_rows(s_.v, plan_.v_stride, at.count * R, plan_.v_stride);
-    p_.hooks.load_v(op, at, s_.v + writer() * plan_.v_stride, R * plan_.v_stride, s_.decays.a, s_.room);
+    p_.hooks.load_v(p_.hooks.op, at, s_.v + writer() * plan_.v_stride, R * plan_.v_stride, s_.decays.a, s_.room);
     if constexpr (Read == read::before) {
       for (index_t i = 0; i < at.count * R; ++i) {
         const Acc* from = s_.v + (i / R * R + writer()) * plan_.v_stride;
@@ -475,50 +556,61 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
   }
 
   /// exp(g) per row of a sweep; the further reads of a token decay nothing.
-  void load_decays(sweep<Acc>& w, const void* op, const tokens& at) noexcept {
-    if constexpr (Decay == decay::scalar) w.decay = token_decays(at.count, plan_.queries);
-    if constexpr (Decay == decay::per_key) w.decay = channel_decays_of(op, at);
+  void load_decays(sweep<Acc>& w, const tokens& at) noexcept {
+    const index_t R = plan_.queries, rows = at.count * R;
+    if constexpr (Decay == decay::scalar) {
+      Acc* a = s_.decays.a;
+      decay_tokens(a, at.count);
+      if (R > 1) {
+        for (index_t i = 0; i < rows; ++i) s_.decays.to_end[i] = i % R == writer() ? a[i / R] : Acc(1);
+        a = s_.decays.to_end;
+      }
+      w.decay = filled_up(a, rows, 1);
+    }
+    if constexpr (Decay == decay::per_key) {
+      Acc* a = s_.channels.a;
+      interleave_keys(at, a,
+                      [&](Acc* to, index_t stride) noexcept { p_.hooks.load_gates(p_.hooks.op, at, to, stride); });
+      decay_channels(a, rows);
+      w.decay = filled_up(a, rows, plan_.k_stride);
+    }
   }
-  const Acc* token_decays(index_t count, index_t R) noexcept {
-    constexpr index_t W = simd::width<Acc, Arch>;
-    Acc* a = s_.decays.a;
-    for (index_t i = 0; i < count; i += W) simd::store(a + i, simd::exp(simd::load<Arch>(a + i)));
-    if (R == 1) return filled_up(a, count, 1);
-    for (index_t i = 0; i < count * R; ++i) s_.decays.to_end[i] = i % R == writer() ? a[i / R] : Acc(1);
-    return filled_up(s_.decays.to_end, count * R, 1);
+  static void decay_tokens(Acc* a, index_t count) noexcept {
+    for (index_t i = 0; i < count; i += simd::width<Acc, Arch>) {
+      simd::store(a + i, simd::exp(simd::load<Arch>(a + i)));
+    }
   }
-  const Acc* channel_decays_of(const void* op, const tokens& at) noexcept {
-    Acc* a = s_.channels.a;
-    interleave_keys(at, a, [&](Acc* rows, index_t stride) noexcept { p_.hooks.load_gates(op, at, rows, stride); });
-    change_rows(a, plan_.k_stride, at.count * plan_.queries, p_.n.key_dim,
+  void decay_channels(Acc* rows, index_t count) const noexcept {
+    change_rows(rows, plan_.k_stride, count, p_.n.key_dim,
                 [](index_t, index_t, auto g) noexcept { return simd::exp(g); });
-    return filled_up(a, at.count * plan_.queries, plan_.k_stride);
   }
 
-  /// What a token recalls, the row `key(i)` of panels for row i, and β: (D_t S)ᵀ k_t = Sᵀ (D_t k_t).
-  void load_removals(sweep<Acc>& w, const void* op, const tokens& at, auto&& key) noexcept {
+  /// What a token recalls, and β: (D_t S)ᵀ k_t = Sᵀ (D_t k_t).
+  void load_removals(sweep<Acc>& w, const tokens& at) noexcept {
     if constexpr (Write == write::low_rank) w.removal = s_.removal;
-    if constexpr (Write != write::delta) return;
-    const index_t R = plan_.queries;
-    const index_t stride = p_.hooks.beta_per_value ? plan_.v_stride : 1;
-    if (R > 1) zero_rows(s_.beta, stride, at.count * R, stride);
-    p_.hooks.load_beta(op, at, s_.beta + writer() * stride, R * stride);
-    w.beta = s_.beta;
-    w.beta_stride = p_.hooks.beta_per_value ? plan_.v_stride : 0;
-    w.removal = s_.k;
-    if constexpr (Decay == decay::none) return;
-    w.removal = s_.removal;
-    for (index_t i = 0; i < w.tokens; ++i) {
-      const Acc* k = s_.k + key(i) * plan_.k_stride;
+    if constexpr (Write == write::delta) {
+      const index_t R = plan_.queries, stride = beta_row();
+      if (R > 1) zero_rows(s_.beta, stride, at.count * R, stride);
+      p_.hooks.load_beta(p_.hooks.op, at, s_.beta + writer() * stride, R * stride);
+      w.beta = s_.beta;
+      w.beta_stride = p_.hooks.beta_per_value ? plan_.v_stride : 0;
+      w.removal = s_.k;
+      if constexpr (Decay != decay::none) {
+        w.removal = s_.removal;
+        decay_keys({w.decay, Decay == decay::per_key ? plan_.k_stride : 1}, w.tokens, s_.removal,
+                   [&](index_t i) noexcept { return s_.k + i * plan_.k_stride; });
+      }
+    }
+  }
+  index_t beta_row() const noexcept { return p_.hooks.beta_per_value ? plan_.v_stride : 1; }
+  /// D_t k_t, for the row k(i) of panels in row i.
+  void decay_keys(const lying_rows<const Acc>& decays, index_t rows, Acc* to, auto&& key) const noexcept {
+    for (index_t i = 0; i < rows; ++i, to += plan_.k_stride) {
+      const Acc *k = key(i), *decay = decays[i];
       for (index_t j = 0; j < plan_.k_stride; j += simd::width<Acc, Arch>) {
-        const index_t to = i * plan_.k_stride + j;
-        simd::batch<Acc, Arch> a;
-        if constexpr (Decay == decay::per_key) {
-          a = simd::load<Arch>(w.decay + to);
-        } else {
-          a = simd::batch<Acc, Arch>(w.decay[i]);
-        }
-        simd::store(s_.removal + to, a * simd::load<Arch>(k + j));
+        simd::batch<Acc, Arch> a(*decay);
+        if constexpr (Decay == decay::per_key) a = simd::load<Arch>(decay + j);
+        simd::store(to + j, a * simd::load<Arch>(k + j));
       }
     }
   }
@@ -531,22 +623,23 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     return to;
   }
 
-  /// The caller's own state, swept where it lies and on to where it goes; what cannot be is worked on in scratch.
-  /// What lies in the `next` one is recalled on the way, where the sweep can.
-  void step(sweep<Acc>& w, const tokens& at, index_t m, const state_place<const Acc>& next,
-            Acc* denominators) noexcept {
-    const index_t K = p_.n.key_dim, V = p_.n.value_dim, h = head(m);
+  /// Where a sweep leaves a state.
+  struct placed {
+    state_place<Acc> to;
+    bool v_first = false;
+  };
+
+  /// The caller's own state is swept from where it lies to where it goes; what cannot be is worked on in scratch.
+  void place(sweep<Acc>& w, placed& S, const tokens& at, index_t m, Acc* denominators) noexcept {
+    const index_t K = p_.n.key_dim, V = p_.n.value_dim;
     const state_place<Acc> own = working_state(m);
-    state_place<const Acc>& lies = lies_[m];
-    if (at.position == 0) {
-      lies = p_.states.from(p_.states.state, sequence_, h);
-      if (p_.normalise || lies.data == nullptr) {
-        // z is one row: it goes through scratch. So does a state of another type.
-        Acc* S = lies.data == nullptr ? own.data : nullptr;
-        const bool given = p_.states.load(p_.states.state, sequence_, h, S, plan_.state_rows, z(m));
-        if (!given) zero_rows(z(m), 0, 1, plan_.k_stride);
-        if (given && S != nullptr) lies = own;
-      }
+    state_place<const Acc> lies = begins(at, m);
+    if (at.position == 0 && (p_.normalise || lies.data == nullptr)) {
+      // z is one row: it goes through scratch. So does a state of another type.
+      Acc* room = lies.data == nullptr ? own.data : nullptr;
+      const bool given = p_.states.load(p_.states.state, sequence_, head(m), room, plan_.state_rows, z(m));
+      if (!given) zero_rows(z(m), 0, 1, plan_.k_stride);
+      if (given && room != nullptr) lies = own;
     }
     if (p_.normalise) sweep_normaliser<Acc, Arch>(w, z(m), p_.bias, denominators);
     const state_place<Acc> wanted = destination(m);
@@ -566,18 +659,21 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
       w.from = w.to;
       w.from_stride = w.to_stride;
     }
-    const bool alike = !v_first && next.value_stride == 1 && next.key_stride == w.from_stride;
-    w.after = alike && recalls_ahead<Acc, Arch>(w) ? next.data : nullptr;
-    if (v_first) {
+    S.to = to;
+    S.v_first = v_first;
+  }
+  void sweep_placed(const sweep<Acc>& w, const tokens& at, index_t m, const placed& S, const recalls<Acc>& recalled,
+                    const recall_ahead<Acc>& after) noexcept {
+    if (S.v_first) {
       sweep_v_first<Acc, Arch, Decay, Write, Read>(w);
     } else {
-      sweep_k_first<Acc, Arch, Decay, Write, Read>(w);
+      sweep_k_first<Acc, Arch, Decay, Write, Read>(w, recalled, after);
     }
-    w.known = w.after != nullptr;
-    lies = to;
-    keep(at, m, lies);
-    if (ends(at) && (p_.normalise || to.data == own.data)) {
-      p_.states.save(p_.states.state, sequence_, h, to.data == own.data ? own.data : nullptr, plan_.state_rows, z(m));
+    lies_[slot(m)] = S.to;
+    keep(at, m, S.to);
+    const bool own = S.to.data == state(m);
+    if (ends(at) && (p_.normalise || own)) {
+      p_.states.save(p_.states.state, sequence_, head(m), own ? S.to.data : nullptr, plan_.state_rows, z(m));
     }
   }
 

@@ -287,6 +287,27 @@ void load_tokens(const view<const T, 4>& x, const tokens& at, Acc* panel, index_
   zero_rows(panel + at.live * stride, stride, at.count - at.live, padded<Acc>(x.extent(3)));
 }
 
+/// The same, each vector x at (i, j) becoming f(i, j, x) on its way.
+template <class Acc, class T, class F>
+OGIVE_INLINE void load_tokens(const view<const T, 4>& x, const tokens& at, Acc* panel, index_t stride,
+                              const F& f) noexcept {
+  constexpr index_t W = simd::width<Acc>;
+  const view<const T, 2> rows = rows_of(x, at, at.live);
+  const index_t columns = rows.extent(1);
+  if (rows.stride(1) != 1 || columns % W != 0) {
+    load_tokens(x, at, panel, stride);
+    change_rows(panel, stride, at.live, columns, f);
+    return;
+  }
+  for (index_t i = 0; i < at.live; ++i) {
+    const T* from = rows.data() + i * rows.stride(0);
+    for (index_t j = 0; j < columns; j += W) {
+      simd::store(panel + i * stride + j, f(i, j, simd::load_as<Acc, simd::default_arch>(from + j)));
+    }
+  }
+  zero_rows(panel + at.live * stride, stride, at.count - at.live, columns);
+}
+
 }  // namespace detail
 }  // namespace OGIVE_ABI
 }  // namespace ogive
