@@ -46,6 +46,16 @@ struct gated_features : feature_attention<T, Map> {
     return part;
   }
 
+  /// Where every value has a key of its own, the gate of a row is that of its head.
+  std::optional<gated_features> turned() const noexcept {
+    const std::optional<ungated> features = ungated::turned();
+    if (!features || k.extent(2) != v.extent(2)) return {};
+    gated_features all = *this;
+    static_cast<ungated&>(all) = *features;
+    all.g = from_bdl(g);
+    return all;
+  }
+
   template <class Acc>
   void load_k(const tokens& at, Acc* panel, index_t stride, Acc* room) const noexcept {
     ungated::load_k(at, panel, stride, room);
