@@ -90,7 +90,7 @@ struct feature_attention {
 
   /// The operator with its axes of tokens and heads exchanged, as hooks see them; not where a row's place matters.
   std::optional<feature_attention> turned() const noexcept {
-    if (row_map<Map> || key_mask.present()) return {};
+    if (!placeless_map<Map> || key_mask.present()) return {};
     feature_attention all = *this;
     for (view<const T, 4>* x : {&all.q, &all.k, &all.v}) *x = from_bhld(*x);
     return all;

@@ -10,7 +10,9 @@
 //                                                                   x [rows, d], y [rows, features(d)]
 // Rows have unit inner stride; row r is the token at position first.position + r. A map that cannot take every d also
 // has `status check(index_t d) const noexcept`, one with tables per sequence and head `status check_heads(side which,
-// index_t batch, index_t heads) const noexcept`; verbs call them at the door. Maps never allocate and never throw.
+// index_t batch, index_t heads) const noexcept`; verbs call them at the door. Maps never allocate and never throw. One
+// that never looks at where rows stand may say `static constexpr bool placeless = true;`, and a step maps the rows of
+// several heads at once.
 //
 // Gradients go through a map that also has its adjoint, d_x = Jᵀ d_y with J = ∂y/∂x; tables are constants.
 //   elementwise   template <class X> X slope(X x) const;            φ′(x)
@@ -129,6 +131,9 @@ template <class M>
 concept row_map = feature_map<M> && maps::detail::counts_features<M>;
 template <class M>
 concept elementwise_map = feature_map<M> && !maps::detail::counts_features<M>;
+/// A map whose rows do not depend on where they stand.
+template <class M>
+concept placeless_map = elementwise_map<M> ||(feature_map<M>&& requires { requires M::placeless; });
 
 /// A map that gradients go through.
 template <class M>

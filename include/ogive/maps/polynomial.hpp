@@ -47,6 +47,7 @@ void add_cross_products_adjoint(Acc f, const Acc* x, const Acc* d_y, Acc* d_x, i
 struct taylor {
   std::optional<double> scale{};
 
+  static constexpr bool placeless = true;
   index_t features(index_t d) const noexcept { return 1 + d + d * (d + 1) / 2; }
 
   template <class Acc>
@@ -99,6 +100,7 @@ struct rebased {
   double eps = 1e-5;
   std::optional<double> scale{};
 
+  static constexpr bool placeless = true;
   index_t features(index_t d) const noexcept { return d * (d + 1) / 2; }
 
   status check(index_t d) const noexcept {
@@ -226,6 +228,7 @@ struct dpfp {
 
   static constexpr index_t most = 16;
 
+  static constexpr bool placeless = true;
   index_t features(index_t d) const noexcept { return 2 * d * nu; }
 
   status check(index_t) const noexcept {
