@@ -82,6 +82,28 @@ TEMPLATE_TEST_CASE("gradients from checkpoints are those without", "", ssd<float
   }
 }
 
+TEST_CASE("gradients from checkpoints that do not fit into the caches") {
+  OGIVE_SEED(seed, 514);
+  testing::rng random(seed);
+  tensor<float, 4> q({1, 1100, 2, 64}), k(q), v(q), g(q), d_o(q), o(q);
+  for (auto* x : {&q, &k, &v, &d_o}) testing::fill_normal(random, x->all());
+  testing::fill_uniform(random, g.all(), -0.5, 0);
+  const gla<float> op{.q = q, .k = k, .v = v, .g = g};
+  context ctx;
+  tensor<float, 4> own[4], from[4];
+  for (auto& d : own) d = tensor<float, 4>(q.extents());
+  for (auto& d : from) d = tensor<float, 4>(q.extents());
+  backward(op, {}, d_o, {}, {own[0], own[1], own[2], own[3]}, {.chunk = 8}, ctx);
+  checkpoints kept(8);
+  forward(op, {}, o, {}, ctx, kept);
+  REQUIRE(kept.capacity() > (std::size_t{4} << 20));
+  backward(op, {}, d_o, {}, {from[0], from[1], from[2], from[3]}, {}, ctx, kept);
+  for (int i = 0; i < 4; ++i) {
+    const double bound = testing::tolerance<float>(1100, testing::max_abs(own[i].all()));
+    CHECK(testing::compare(from[i].all(), own[i].all(), bound));
+  }
+}
+
 TEST_CASE("truncated backpropagation goes on from checkpoints of every piece") {
   OGIVE_SEED(seed, 513);
   checkpointed<ssd<float>> x(seed - seed % 3, 16);  // neither padded nor packed

@@ -63,6 +63,12 @@ struct matrix_checkpoints {
   Acc* state(index_t slot, index_t head) const noexcept {
     return states + (slot * n.heads + head) * n.key_dim * state_rows;
   }
+  /// Whether states go past the caches: they are many, and their rows made of whole lines.
+  bool past_caches() const noexcept {
+    const index_t state = n.heads * n.key_dim * state_rows;
+    return detail::past_caches<Acc>(
+        view<Acc, 4>(states, {slots, n.heads, n.key_dim, n.value_dim}, {state, n.key_dim * state_rows, state_rows, 1}));
+  }
   Acc* z(index_t slot, index_t head) const noexcept { return normalisers + (slot * n.heads + head) * z_row; }
 };
 
@@ -130,8 +136,8 @@ struct matrix_keeping {
     const index_t slot = to.first(sequence) + end / to.interval;
     Acc* own = to.state(slot, at.head);
     if (S.value_stride == 1) {
-      for (index_t i = 0; i < to.n.key_dim; ++i)
-        std::copy_n(S.data + i * S.key_stride, to.n.value_dim, own + i * to.state_rows);
+      store_rows(S.data, S.key_stride, view<Acc, 2>(own, {to.n.key_dim, to.n.value_dim}, {to.state_rows, 1}),
+                 to.past_caches());
     } else {
       linalg::transpose(to.n.value_dim, to.n.key_dim, linalg::panel<const Acc>{S.data, S.value_stride},
                         linalg::panel<Acc>{own, to.state_rows});
