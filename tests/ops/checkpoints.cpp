@@ -149,12 +149,37 @@ TEST_CASE("checkpoints of another call are refused") {
   auto padded = op;
   const std::vector<std::int32_t> lengths{L, L - 1};
   padded.lengths = lengths;
-  CHECK_THROWS_WITH(back(padded), tests::ContainsSubstring("lists of sequences"));
+  CHECK_THROWS_WITH(back(padded), tests::ContainsSubstring("lengths of 0 entries, now of 2"));
   kda<float> other{.q = op.q, .k = op.k, .v = op.v, .g = op.g};
   other.beta = testing::draw_uniform<float>(random, room, shape<3>{2, L, op.v.extent(2)});
   CHECK_THROWS_AS(back(other), shape_error);
   CHECK_THROWS_WITH(back(other), tests::ContainsSubstring("of gla"));
 
+  forward(padded, {}, o, {}, ctx, kept);
+  CHECK_NOTHROW(back(padded));
+  const std::vector<std::int64_t> same{L, L - 1}, more{L, L - 2};
+  padded.lengths = same;
+  CHECK_NOTHROW(back(padded));
+  padded.lengths = more;
+  CHECK_THROWS_WITH(back(padded), Catch::Matchers::EndsWith("of another call: entry 1 of lengths = 39, now 38"));
+  auto packed = testing::tokens_of(op, 0, L);
+  testing::for_fields(packed, testing::sampler<gla<float>>::tokens, [](auto& x) { x = x.slice(0, 0, 1); });
+  std::vector<std::int32_t> offsets{0, 17, 17, L};
+  packed.offsets = offsets;
+  forward(packed, {}, o.slice(0, 0, 1), {}, ctx, kept);
+  const checkpoints copy = kept;
+  CHECK_NOTHROW(back(packed));
+  offsets[2] = 20;  // the checkpoints have a list of their own
+  CHECK_THROWS_WITH(back(packed), Catch::Matchers::EndsWith("of another call: entry 2 of offsets = 17, now 20"));
+  offsets[2] = 17;
+  CHECK_NOTHROW(backward(packed, {}, {}, {}, {}, {}, ctx, copy));
+  checkpoints wrong(-3);
+  CHECK_THROWS_WITH(forward(op, {}, o, {}, ctx, wrong),
+                    Catch::Matchers::Equals("gla: checkpoints have an interval of -3, must "
+                                            "be 0 (automatic) or a number of tokens"));
+  CHECK(wrong.capacity() == 0);
+
+  forward(op, {}, o, {}, ctx, kept);
   const std::size_t capacity = kept.capacity();
   forward(shorter, {}, o.slice(1, 0, L - 1), {}, ctx, kept);
   CHECK(kept.capacity() == capacity);

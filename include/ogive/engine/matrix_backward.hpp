@@ -1421,12 +1421,13 @@ struct matrix_backward_engine {
       const gradient_name name(field);
       if (!ask || !d_x.present()) return;
       if (!x.present()) ask.refuse(name.text) << "is asked for, but its field is absent";
-      ask.extents(name.text, d_x, x.extents(), "as the field");
-      if (!summed<Op>(d, d_x)) {
-        ask.output(name.text, d_x);
-      } else if constexpr (std::remove_cvref_t<decltype(d_x)>::rank >= 3) {
-        if (d_x.extent(0) > 0 && d_x.extent(1) > 0) ask.output(name.text, d_x[0][0]);
+      const auto fits = [&](const auto& own, const auto& of) noexcept {
+        ask.extents(name.text, own, of.extents(), "as the field").output(name.text, own);
+      };
+      if constexpr (std::remove_cvref_t<decltype(d_x)>::rank >= 3) {
+        if (summed<Op>(d, d_x)) return fits(d_x[0][0], x[0][0]);
       }
+      fits(d_x, x);
     });
     const auto gradients = [&](const auto& f) noexcept {
       op.for_gradients(
@@ -1442,38 +1443,11 @@ struct matrix_backward_engine {
   static status check_checkpoints(const Op& op, const State& st, options how, const checkpoints& kept) noexcept {
     using Acc = matrix_accum<Op, State>;
     core::checker ask(op.name);
-    const checkpoints::call& theirs = kept.of();
-    if (theirs.op == nullptr) {
-      ask.refuse("checkpoints") << "are empty; give them to forward first";
-      return ask.result();
-    }
     const view<typename Op::scalar, 4> o;
     if (how.chunk == 0) how.chunk = kept.interval();
     const auto p = describe<Acc>(matrix_binding<Op>{&op, &o}, st, form::chunked, false,
                                  backward_options(policies_of<Op>, op.extents(), how));
-    const auto ours = matrix_checkpoints<Acc>::call_of(op.name, p, p.plan.chunk);
-    if (theirs == ours) return ask.result();
-    constexpr const char* names[] = {"bytes of a number",
-                                     "tokens of an interval",
-                                     "B",
-                                     "L",
-                                     "sequences",
-                                     "Hq",
-                                     "Hk",
-                                     "H",
-                                     "K",
-                                     "V",
-                                     "row of a state",
-                                     "row of z",
-                                     "lists of sequences"};
-    std::size_t i = 0;
-    while (i < ours.numbers.size() && ours.numbers[i] == theirs.numbers[i]) ++i;
-    auto& refusal = ask.refuse("checkpoints") << "are of another call: ";
-    if (i == ours.numbers.size()) {
-      refusal << "of " << theirs.op;
-    } else {
-      refusal << names[i] << " = " << theirs.numbers[i] << ", now " << ours.numbers[i];
-    }
+    matrix_checkpoints<Acc>::check(ask, kept.of(), matrix_checkpoints<Acc>::call_of(op.name, p, p.plan.chunk));
     return ask.result();
   }
 
@@ -1550,7 +1524,6 @@ struct operands_backward_engine {
                                const Gradient& d_st, const typename Op::gradient& d, const options& how) noexcept {
     core::checker ask(Op::name);
     if constexpr (requires { op.check_own(ask); }) op.check_own(ask);
-    if constexpr (requires { op.check_own_gradients(ask, d); }) op.check_own_gradients(ask, d);
     if (!ask) return ask.result();
     return matrix_backward_engine::check_backward(op.operands(), st, d_o, d_st, op.gradients(d), how);
   }

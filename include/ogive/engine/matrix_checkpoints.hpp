@@ -37,20 +37,45 @@ struct matrix_checkpoints {
     return all;
   }
 
-  /// What call it is, the lists of packed and padded sequences as one number.
+  static constexpr const char* numbers[] = {
+      "bytes of a number", "tokens of an interval", "B", "L", "sequences", "Hq", "Hk", "H", "K", "V", "row of a state",
+      "row of z"};
+  /// What call it is.
   static checkpoints::call call_of(const char* op, const matrix_problem<Acc>& p, index_t interval) noexcept {
-    std::uint64_t lists = 1469598103934665603U;
-    const auto read = [&](const integers& list) noexcept {
-      for (index_t i = 0; i < list.size(); ++i)
-        lists = (lists ^ static_cast<std::uint64_t>(list.at(i))) * 1099511628211U;
-      lists = (lists ^ static_cast<std::uint64_t>(list.size())) * 1099511628211U;
-    };
-    read(p.offsets);
-    read(p.lengths);
     const matrix_extents& n = p.n;
     return {op,
             {static_cast<index_t>(sizeof(Acc)), interval, n.batch, n.length, p.sequences, n.query_heads, n.key_heads,
-             n.heads, n.key_dim, n.value_dim, p.plan.state_rows, p.plan.k_stride, static_cast<index_t>(lists)}};
+             n.heads, n.key_dim, n.value_dim, p.plan.state_rows, p.plan.k_stride},
+            p.offsets,
+            p.lengths};
+  }
+
+  /// Refuses checkpoints of another call than `ours`, by the first thing in which they differ.
+  static void check(core::checker& ask, const checkpoints::call& theirs, const checkpoints::call& ours) noexcept {
+    if (theirs == ours) return;
+    status& text = ask.refuse("checkpoints");
+    if (theirs.op == nullptr) {
+      text << "are empty; give them to forward first";
+      return;
+    }
+    text << "are of another call: ";
+    for (std::size_t i = 0; i < ours.numbers.size(); ++i) {
+      if (ours.numbers[i] == theirs.numbers[i]) continue;
+      text << numbers[i] << " = " << theirs.numbers[i] << ", now " << ours.numbers[i];
+      return;
+    }
+    const auto list = [&](const char* name, const integers& a, const integers& b) noexcept {
+      const index_t i = checkpoints::difference(a, b);
+      if (i < 0) return false;
+      if (i < a.size() && i < b.size()) {
+        text << "entry " << i << " of " << name << " = " << a.at(i) << ", now " << b.at(i);
+      } else {
+        text << name << " of " << a.size() << " entries, now of " << b.size();
+      }
+      return true;
+    };
+    if (list("offsets", theirs.offsets, ours.offsets) || list("lengths", theirs.lengths, ours.lengths)) return;
+    text << "of " << theirs.op;
   }
 
   index_t length_of(index_t sequence) const noexcept {
