@@ -67,7 +67,7 @@ struct matrix_binding {
     }
     if constexpr (Op::reads == read::before) {
       all.load_bonus = [](const void* self, index_t head, Acc* u) noexcept {
-        static_cast<const matrix_binding*>(self)->op->load_bonus(head, u);
+        return static_cast<const matrix_binding*>(self)->op->load_bonus(head, u);
       };
     }
     return all;

@@ -213,12 +213,13 @@ struct matrix_operands {
     }
   }
   template <class Acc>
-  void load_bonus(index_t head, Acc* row) const noexcept {
+  bool load_bonus(index_t head, Acc* row) const noexcept {
     if (u.present()) {
       detail::load_rows(view<const accum, 2>(u.pointer(head, 0), {1, u.extent(1)}, {0, u.stride(1)}), row, 0);
     } else {
       detail::zero_rows(row, 0, 1, detail::padded<Acc>(q.extent(3)));
     }
+    return u.present();
   }
 
   using gradient = operand_gradients<T, G>;
