@@ -110,7 +110,7 @@ void scan(benchmark::State& state, const extents& n, int threads) {
 }
 
 /// Gradients of everything, from cotangents of the outputs. The limit is that of the products with the state: two in
-/// the first sweep and the reverse, of which an additive write has 5, a corrected one 9, a low-rank one 12;
+/// the first sweep and the reverse, of which an additive write has 5, a corrected one 8, a low-rank one 11;
 /// `to_forward` says how much longer they take than `forward`. With checkpoints, which the forward leaves before the
 /// clock runs, there is no first sweep; `to_backward` says what they leave of the time without, `kept` how much longer
 /// the forward takes that leaves them.
@@ -128,7 +128,7 @@ void reverse(benchmark::State& state, const extents& n, int threads, bool from_c
   };
   if (from_checkpoints) forward(op, {}, problem.out(), {}, ctx, kept);
   const iteration seconds = iterate(state, threads, [&] { back(ctx); });
-  const int products = n.multiply_adds == 2 ? 5 : n.multiply_adds == 3 ? 9 : 12;
+  const int products = n.multiply_adds == 2 ? 5 : n.multiply_adds == 3 ? 8 : 11;
   report_limit(state, seconds, n.flops() * products / n.multiply_adds / fma_peak<float>() / threads);
   state.SetItemsProcessed(state.iterations() * n.length);
   const stopwatch watch(threads);

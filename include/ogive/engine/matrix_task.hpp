@@ -305,7 +305,7 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     const index_t blocks = folds_of(w.tokens), more = blocks * folded_tokens - w.tokens;
     zero_rows(s_.q + w.tokens * plan_.k_stride, plan_.k_stride, more, plan_.k_stride);
     zero_rows(s_.k + w.tokens * plan_.k_stride, plan_.k_stride, more, plan_.k_stride);
-    fold_tokens<Acc, Arch, Decay, Read>(blocks, w.q, w.k, w.decay, plan_.k_stride, s_.folded);
+    fold_tokens<Acc, Arch, Decay, Read>(blocks, w.q, w.k, w.decay, plan_.k_stride, w.u, s_.folded);
   }
   void fold_head(sweep<Acc>& w) noexcept {
     if (p_.in_place) return;
@@ -313,7 +313,7 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     zero_rows(s_.v + w.tokens * plan_.v_stride, plan_.v_stride, rows - w.tokens, plan_.v_stride);
     if constexpr (Decay == decay::per_key) fold(w);
     if constexpr (Decay == decay::scalar) decay_folded<Acc, Read>(rows / folded_tokens, w.decay, s_.folded);
-    for (index_t i = 0; Read == read::before && i < w.tokens; ++i) {
+    for (index_t i = 0; w.bonus != nullptr && i < w.tokens; ++i) {
       s_.folded.weights[i * folded_tokens + i % folded_tokens] = w.bonus[i];
     }
     w.folded = s_.folded;
@@ -338,7 +338,6 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     w.o = s_.o;
     w.v_stride = plan_.v_stride;
     w.b = s_.b;
-    w.bonus = s_.bonus;
     return w;
   }
 
@@ -365,12 +364,7 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
       load_decays(w, at);
       load_removals(w, at);
       ask(S, 3);
-      if constexpr (Read == read::before) {
-        p_.hooks.load_bonus(p_.hooks.op, at.head, s_.u);
-        for (index_t i = 0; i < w.tokens; ++i) {
-          s_.bonus[i] = bonus(s_.q + i * plan_.k_stride, s_.k + (i / R * R + writer()) * plan_.k_stride);
-        }
-      }
+      if constexpr (Read == read::before) load_bonuses(w, at);
       if (p_.in_place) {
         placed goes;
         place(w, goes, at, m, s_.denominators);
@@ -432,9 +426,8 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
         w.beta_stride = p_.hooks.beta_per_value ? plan_.v_stride : 0;
       }
       if constexpr (Read == read::before) {
-        p_.hooks.load_bonus(p_.hooks.op, head(m), s_.u);
         w.bonus = s_.bonus + m % 2;
-        s_.bonus[m % 2] = bonus(w.q, w.k);
+        s_.bonus[m % 2] = bonus(w.q, this->load_bonus(head(m)), w.k);
       }
       place(w, placed_at[m % 2], at, m, s_.denominator + row);
     };
@@ -552,6 +545,18 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
         const Acc* from = s_.v + (i / R * R + writer()) * plan_.v_stride;
         if (i % R != writer()) std::copy(from, from + plan_.v_stride, s_.v + i * plan_.v_stride);
       }
+    }
+  }
+
+  /// The bonus of each row of a sweep, or u for folds that sum it, where every row writes.
+  void load_bonuses(sweep<Acc>& w, const tokens& at) noexcept {
+    const index_t R = plan_.queries;
+    const Acc* u = this->load_bonus(at.head);
+    const bool folded = folds_tokens && Decay == decay::per_key && R == 1 && !p_.in_place;
+    w.u = folded ? u : nullptr;
+    w.bonus = folded ? nullptr : s_.bonus;
+    for (index_t i = 0; !folded && i < w.tokens; ++i) {
+      s_.bonus[i] = bonus(s_.q + i * plan_.k_stride, u, s_.k + (i / R * R + writer()) * plan_.k_stride);
     }
   }
 

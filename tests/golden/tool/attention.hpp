@@ -52,7 +52,7 @@ struct attention_arguments {
   tensor<T, 4> d_o;
   tensor<accum, 4> d_S;
   tensor<accum, 3> d_z;
-  testing::cotangents_of<op_type> c;
+  testing::cotangents_of<op_type> cotangents;
   index_t chunk = 0;
 
   attention_arguments(const golden_case& file, const attention_rules& rules, const Map& with)
@@ -77,9 +77,9 @@ struct attention_arguments {
     if (!lengths.empty()) op.lengths = lengths;
     if (file.has("initial_state")) begin_from(file);
     if (file.has("grad_final_z")) d_z = file.without_axis<accum, 3>("grad_final_z", 1);
-    c.o = from_file(std::as_const(d_o).all(), order);
-    c.st.final = std::as_const(d_S).all();
-    c.st.z_final = std::as_const(d_z).all();
+    cotangents.o = from_file(std::as_const(d_o).all(), order);
+    cotangents.st.final = std::as_const(d_S).all();
+    cotangents.st.z_final = std::as_const(d_z).all();
   }
 
   template <class O>

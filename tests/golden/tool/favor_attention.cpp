@@ -30,14 +30,14 @@ struct favor_arguments {
   attention_arguments<Kind, T, defined_map<map_type, definition>> inner;
   op_type op;
   linear_attention_state<accum> st{};
-  testing::cotangents_of<op_type> c;
+  testing::cotangents_of<op_type> cotangents;
   index_t chunk = 0;
 
   favor_arguments(const golden_case& file, const attention_rules& rules)
       : W(file.get<accum, 2>("proj")),
         inner(file, rules, {map_type{.W = W, .eps = feature_eps}, definition{std::as_const(W).all()}}),
         op(inner.op),
-        c(inner.c) {
+        cotangents(inner.cotangents) {
     stabilisers = tensor<accum, 2>({op.k.extent(0), op.k.extent(2)});
     maps::stabilisers(op.map, op.k, stabilisers.all());
     op.map.key_stabiliser = std::as_const(stabilisers).all();

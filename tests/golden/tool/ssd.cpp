@@ -1,6 +1,8 @@
 // SSD (Mamba-2): whole sequences, packed ones, and the minimal form that is given log decays.
+#include <ogive/ops/simple_gla.hpp>
 #include <ogive/testing/samplers/ssd.hpp>
 
+#include "tests/golden/tool/gradients.hpp"
 #include "tests/golden/tool/sequence_forms.hpp"
 #include "tests/golden/tool/state_space.hpp"
 
@@ -18,10 +20,13 @@ struct ssd_arguments {
   tensor<accum, 1> A, dt_bias;
   tensor<accum, 2> D;
   tensor<accum, 4> S;
+  tensor<T, 4> d_out;
+  tensor<accum, 4> d_S;
   std::vector<std::int64_t> offsets;
   std::vector<std::int32_t> slots;
   ssd<T> op;
   state<accum> st;
+  testing::cotangents_of<ssd<T>> cotangents;
   index_t chunk;
 
   explicit ssd_arguments(const golden_case& file)
@@ -34,6 +39,8 @@ struct ssd_arguments {
         dt_bias(file.get_if<accum, 1>("dt_bias")),
         D(skips<accum>(file)),
         S(file.has("initial_states") ? file.without_axis<accum, 4>("initial_states", 1) : tensor<accum, 4>()),
+        d_out(file.get_if<T, 4>("grad_out")),
+        d_S(file.get_if<accum, 4>(file.has("grad_final_states") ? "grad_final_states" : "grad_varlen_states")),
         offsets(offsets_of(file, x.extent(0), x.extent(1))),
         chunk(file.integer("chunk_size").value_or(0)) {
     op = {.x = x, .dt = dt, .A = A, .B = B, .C = C, .D = D, .z = z, .dt_bias = dt_bias};
@@ -42,6 +49,8 @@ struct ssd_arguments {
     op.dt_min = static_cast<accum>(low);
     op.dt_max = static_cast<accum>(high);
     st.initial = from_v_first(std::as_const(S).all());
+    cotangents.o = std::as_const(d_out).all();
+    cotangents.st.final = from_v_first(std::as_const(d_S).all());
     if (!offsets.empty()) pack();
   }
 
@@ -50,6 +59,20 @@ struct ssd_arguments {
     named_views all;
     add_output(all, "out", o);
     add_state(all, offsets.empty() ? "final_states" : "varlen_states", from_v_first(left.final));
+    return all;
+  }
+  named_views gradients(const testing::gradients_found<ssd<T>>& found) const {
+    named_views all;
+    add_output(all, "d_x", found.d.x);
+    add_output(all, "d_dt", found.d.dt);
+    add_output(all, "d_A", found.d.A);
+    add_output(all, "d_B", found.d.B);
+    add_output(all, "d_C", found.d.C);
+    add_output(all, "d_D", found.d.D);
+    add_output(all, "d_z", found.d.z);
+    add_output(all, "d_dt_bias", found.d.dt_bias);
+    const auto& initial = found.st.initial;
+    if (initial.present()) add_state(all, "d_initial_states", from_v_first(initial.slice(0, 0, S.extent(0))));
     return all;
   }
   template <class Acc, class State>
@@ -69,6 +92,7 @@ struct ssd_arguments {
     op.B = one_row(op.B);
     op.C = one_row(op.C);
     op.z = one_row(op.z);
+    cotangents.o = one_row(cotangents.o);
     op.offsets = offsets;
     const std::size_t sequences = offsets.size() - 1;
     if (S.size() > 0 && S.extent(0) == 1 && sequences > 1) {
@@ -120,8 +144,32 @@ struct minimal_arguments {
   }
 };
 
+/// The gradients of ssd_minimal, whose log decays are those of simple GLA: there A has a gradient of its own.
+template <class T>
+void run_minimal_backward(trial& t) {
+  const golden_case& file = t.file;
+  const auto X = file.get<T, 4>("X"), B = file.get<T, 4>("B"), C = file.get<T, 4>("C"), d_Y = file.get<T, 4>("grad_Y");
+  const auto A = file.get<T, 3>("A");
+  const auto states = [&](const char* name) {
+    return file.has(name) ? file.without_axis<T, 4>(name, 1) : tensor<T, 4>();
+  };
+  const tensor<T, 4> S = states("initial_states"), d_S = states("grad_final_state");
+  auto d_X = like(X.all()), d_B = like(B.all()), d_C = like(C.all()), d_initial = like(S.all());
+  auto d_A = like(A.all());
+  backward(simple_gla<T>{.q = C, .k = B, .v = X, .g = A, .scale = T(1)}, state<T>{.initial = from_v_first(S.all())},
+           d_Y, state_gradient<T>{.final = from_v_first(d_S.all()), .initial = from_v_first(d_initial.all())},
+           {.q = d_C, .k = d_B, .v = d_X, .g = d_A});
+  const char* form = "backward";
+  hold<T>(t, form, "d_X", d_X.all());
+  hold<T>(t, form, "d_A", d_A.all());
+  hold<T>(t, form, "d_B", d_B.all());
+  hold<T>(t, form, "d_C", d_C.all());
+  hold<T>(t, form, "d_initial_states", d_initial.all());
+}
+
 void run_minimal(trial& t) {
   run_wide(t, [&]<class T>(T) { return minimal_arguments<T>(t.file); });
+  if (!t.file.gradients().empty()) in_both(t, []<class T>(trial& on, T) { run_minimal_backward<T>(on); });
 }
 
 const registration whole("ssd", run_ssd);
