@@ -173,6 +173,9 @@ TEST_CASE("checkpoints of another call are refused") {
   CHECK_THROWS_WITH(back(packed), Catch::Matchers::EndsWith("of another call: entry 2 of offsets = 17, now 20"));
   offsets[2] = 17;
   CHECK_NOTHROW(backward(packed, {}, {}, {}, {}, {}, ctx, copy));
+  const checkpoints moved = std::move(kept);
+  CHECK_NOTHROW(backward(packed, {}, {}, {}, {}, {}, ctx, moved));
+  CHECK_THROWS_WITH(back(packed), tests::ContainsSubstring("are empty"));
   checkpoints wrong(-3);
   CHECK_THROWS_WITH(forward(op, {}, o, {}, ctx, wrong),
                     Catch::Matchers::Equals("gla: checkpoints have an interval of -3, must "

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstring>
+#include <utility>
 
 namespace ogive {
 
@@ -23,6 +24,15 @@ class checkpoints {
  public:
   checkpoints() noexcept = default;
   explicit checkpoints(index_t interval) noexcept : interval_(interval) {}
+
+  /// What has been moved from is as new, of no call.
+  checkpoints(checkpoints&& other) noexcept { swap(other); }
+  checkpoints(const checkpoints&) = default;
+  checkpoints& operator=(checkpoints other) noexcept {
+    swap(other);
+    return *this;
+  }
+  ~checkpoints() = default;
 
   /// Tokens from one to the next, and a chunk of the backward, at most 256: 0 = automatic. It has nothing to do with
   /// the chunks of the forward.
@@ -84,6 +94,15 @@ class checkpoints {
   std::byte* data() noexcept { return memory_.data(); }
 
  private:
+  void swap(checkpoints& other) noexcept {
+    std::swap(interval_, other.interval_);
+    std::swap(of_, other.of_);
+    std::swap(offsets_, other.offsets_);
+    std::swap(lengths_, other.lengths_);
+    std::swap(lists_, other.lists_);
+    std::swap(memory_, other.memory_);
+  }
+
   index_t interval_ = 0;
   call of_{};
   index_t offsets_ = 0, lengths_ = 0;  // entries
