@@ -58,6 +58,9 @@ TEST_CASE("nodes that the standard rejects are rejected, before anything is writ
   rejected(change([&](node& n) { n.activation = "SiLU"; }), "activation", written, present);
   rejected(good, "output", rank_2, present);
   rejected(good, "present_state", written, columns);
+  CHECK(std::strstr(
+            check(good, onnx::tensor_view<float>(const_cast<float*>(input.numbers.data()), input.dims), present).text(),
+            "output of dims [2, 4, 5] is written and overlaps input of dims [2, 4, 5]") != nullptr);
   // Allowed by the standard, more than is built here.
   rejected(change([&](node& n) {
              n.weight = long_filter;

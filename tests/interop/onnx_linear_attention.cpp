@@ -113,7 +113,19 @@ TEST_CASE("LinearAttention nodes that the standard rejects are rejected, before 
     CHECK_THROWS_AS(run(linear, output, transposed), shape_error);
     node overwritten = linear;
     overwritten.value = output;
-    CHECK_THROWS_AS(run(overwritten, output, present), shape_error);
+    CHECK_THROWS_WITH(
+        run(overwritten, output, present),
+        Catch::Matchers::Equals("LinearAttention: output of dims [2, 3, 64] is written and overlaps value "
+                                "of dims [2, 3, 64]; give it memory of its own"));
+    overwritten = gated_delta;
+    overwritten.past_state = onnx::tensor_view<const float>(present.numbers.data(), present.dims);
+    CHECK(check(overwritten, output, present));  // in place
+    overwritten.past_state = onnx::tensor_view<const float>(output.numbers.data(), present.dims);
+    CHECK(std::strstr(check(overwritten, output, present).text(),
+                      "output of dims [2, 3, 64] is written and overlaps "
+                      "past_state of dims [2, 4, 16, 16]") != nullptr);
+    overwritten.past_state = onnx::tensor_view<const float>(present.numbers.data() + 1, present.dims);
+    CHECK(std::strstr(check(overwritten, output, present).text(), "present_state of dims") != nullptr);
     CHECK(output.numbers == written.numbers);
   }
 }

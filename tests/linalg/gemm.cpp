@@ -52,6 +52,14 @@ TEST_CASE("products of every shape against plain loops") {
           check_elements("A^T B", m, n, c, [&](index_t i, index_t j) {
             return sum([&](index_t p) { return at.at(p, i); }, [&](index_t p) { return b.at(p, j); });
           });
+          const matrix<T> a2t(k, m, engine), b2(k, n, engine);
+          c.fill(std::numeric_limits<T>::quiet_NaN());
+          gemm_atb_pair<Arch>(m, n, k, at, b, a2t, b2, c.view());
+          check_elements("A^T B and another", m, n, c, [&](index_t i, index_t j) {
+            exact_sum s;
+            for (index_t p = 0; p < k; ++p) s.add(at.at(p, i), b.at(p, j)), s.add(a2t.at(p, i), b2.at(p, j));
+            return s;
+          });
           const auto scores = [&](index_t i, index_t j) {
             return sum([&](index_t p) { return a.at(i, p); }, [&](index_t p) { return bt.at(j, p); });
           };

@@ -82,6 +82,28 @@ TEMPLATE_TEST_CASE("gradients from checkpoints are those without", "", ssd<float
   }
 }
 
+TEST_CASE("gradients from checkpoints that do not fit into the caches") {
+  OGIVE_SEED(seed, 514);
+  testing::rng random(seed);
+  tensor<float, 4> q({1, 1100, 2, 64}), k(q), v(q), g(q), d_o(q), o(q);
+  for (auto* x : {&q, &k, &v, &d_o}) testing::fill_normal(random, x->all());
+  testing::fill_uniform(random, g.all(), -0.5, 0);
+  const gla<float> op{.q = q, .k = k, .v = v, .g = g};
+  context ctx;
+  tensor<float, 4> own[4], from[4];
+  for (auto& d : own) d = tensor<float, 4>(q.extents());
+  for (auto& d : from) d = tensor<float, 4>(q.extents());
+  backward(op, {}, d_o, {}, {own[0], own[1], own[2], own[3]}, {.chunk = 8}, ctx);
+  checkpoints kept(8);
+  forward(op, {}, o, {}, ctx, kept);
+  REQUIRE(kept.capacity() > (std::size_t{4} << 20));
+  backward(op, {}, d_o, {}, {from[0], from[1], from[2], from[3]}, {}, ctx, kept);
+  for (int i = 0; i < 4; ++i) {
+    const double bound = testing::tolerance<float>(1100, testing::max_abs(own[i].all()));
+    CHECK(testing::compare(from[i].all(), own[i].all(), bound));
+  }
+}
+
 TEST_CASE("truncated backpropagation goes on from checkpoints of every piece") {
   OGIVE_SEED(seed, 513);
   checkpointed<ssd<float>> x(seed - seed % 3, 16);  // neither padded nor packed
@@ -127,12 +149,37 @@ TEST_CASE("checkpoints of another call are refused") {
   auto padded = op;
   const std::vector<std::int32_t> lengths{L, L - 1};
   padded.lengths = lengths;
-  CHECK_THROWS_WITH(back(padded), tests::ContainsSubstring("lists of sequences"));
+  CHECK_THROWS_WITH(back(padded), tests::ContainsSubstring("lengths of 0 entries, now of 2"));
   kda<float> other{.q = op.q, .k = op.k, .v = op.v, .g = op.g};
   other.beta = testing::draw_uniform<float>(random, room, shape<3>{2, L, op.v.extent(2)});
   CHECK_THROWS_AS(back(other), shape_error);
   CHECK_THROWS_WITH(back(other), tests::ContainsSubstring("of gla"));
 
+  forward(padded, {}, o, {}, ctx, kept);
+  CHECK_NOTHROW(back(padded));
+  const std::vector<std::int64_t> same{L, L - 1}, more{L, L - 2};
+  padded.lengths = same;
+  CHECK_NOTHROW(back(padded));
+  padded.lengths = more;
+  CHECK_THROWS_WITH(back(padded), Catch::Matchers::EndsWith("of another call: entry 1 of lengths = 39, now 38"));
+  auto packed = testing::tokens_of(op, 0, L);
+  testing::for_fields(packed, testing::sampler<gla<float>>::tokens, [](auto& x) { x = x.slice(0, 0, 1); });
+  std::vector<std::int32_t> offsets{0, 17, 17, L};
+  packed.offsets = offsets;
+  forward(packed, {}, o.slice(0, 0, 1), {}, ctx, kept);
+  const checkpoints copy = kept;
+  CHECK_NOTHROW(back(packed));
+  offsets[2] = 20;  // the checkpoints have a list of their own
+  CHECK_THROWS_WITH(back(packed), Catch::Matchers::EndsWith("of another call: entry 2 of offsets = 17, now 20"));
+  offsets[2] = 17;
+  CHECK_NOTHROW(backward(packed, {}, {}, {}, {}, {}, ctx, copy));
+  checkpoints wrong(-3);
+  CHECK_THROWS_WITH(forward(op, {}, o, {}, ctx, wrong),
+                    Catch::Matchers::Equals("gla: checkpoints have an interval of -3, must "
+                                            "be 0 (automatic) or a number of tokens"));
+  CHECK(wrong.capacity() == 0);
+
+  forward(op, {}, o, {}, ctx, kept);
   const std::size_t capacity = kept.capacity();
   forward(shorter, {}, o.slice(1, 0, L - 1), {}, ctx, kept);
   CHECK(kept.capacity() == capacity);

@@ -79,10 +79,10 @@ TEST_CASE("states that cannot be kept are refused before anything is written") {
   slot(c.after_tokens, 4, 20, "snapshot_slots", "20");
   slot(c.after_tokens, 4, -2, "snapshot_slots", "-2");
   slot(c.after_tokens, 4, 9, "snapshot_slots", "twice");
-  slot(c.after_tokens, 4, 15, "snapshot_slots", "another list");
+  slot(c.after_tokens, 4, 15, "snapshot_slots", "which final_slots names");
   slot(c.at_boundaries, 3, 16, "boundary_slots", "twice");
-  slot(c.at_boundaries, 0, 11, "boundary_slots", "another list");
-  slot(c.at_boundaries, 0, 14, "boundary_slots", "another list");
+  slot(c.at_boundaries, 0, 11, "boundary_slots", "which snapshot_slots names");
+  slot(c.at_boundaries, 0, 14, "boundary_slots", "which final_slots names");
   c.before[1] = -1;
   c.refused(c.op, c.st, "position", "negative");
   c.before[1] = 0;

@@ -106,25 +106,23 @@ class checker {
     return *this;
   }
 
-  /// Extents must be `want` (`letters` say what they are), where −1 accepts any; absent views pass.
+  /// A number that is not below 0, nor NaN.
+  template <class Number>
+  checker& not_negative(const char* field, const Number& x) noexcept {
+    if (*this && !(x >= Number(0))) {
+      refuse(field, status_code::value) << (x < Number(0) ? "is negative" : "is not a number")
+                                        << ", must be at least 0";
+    }
+    return *this;
+  }
+
+  /// Extents must be `want` (`letters`, and what follows them, say what they are), where −1 accepts any; absent views
+  /// pass.
   template <class T, std::size_t Rank>
-  checker& extents(const char* field, const view<T, Rank>& x, const shape<Rank>& want, const char* letters) noexcept {
-    if (!*this || !x.present()) return *this;
-    bool same = true;
-    for (std::size_t axis = 0; axis < Rank; ++axis) {
-      same = same && x.extent(axis) >= 0 && (want[axis] == -1 || x.extent(axis) == want[axis]);
-    }
-    if (same) return *this;
-    refuse(field) << "has shape " << std::span<const index_t>(x.extents()) << ", expected [";
-    for (std::size_t axis = 0; axis < Rank; ++axis) {
-      result_ << (axis == 0 ? "" : ", ");
-      if (want[axis] == -1) {
-        result_ << "any";
-      } else {
-        result_ << want[axis];
-      }
-    }
-    result_ << "] = " << letters;
+  checker& extents(const char* field, const view<T, Rank>& x, const shape<Rank>& want, const char* letters,
+                   const char* more = "") noexcept {
+    if (!*this || !x.present() || fits(x, want)) return *this;
+    expected(refuse(field) << "has shape " << std::span<const index_t>(x.extents()), want) << letters << more;
     return *this;
   }
 
@@ -151,8 +149,8 @@ class checker {
   template <class T, std::size_t RankT, class U, std::size_t RankU>
   checker& apart(const char* written, const view<T, RankT>& x, const char* other, const view<U, RankU>& y) noexcept {
     if (*this && share(x, y)) {
-      refuse(written) << "of shape " << std::span<const index_t>(x.extents()) << " is written and overlaps " << other
-                      << " of shape " << std::span<const index_t>(y.extents()) << "; give it memory of its own";
+      refuse(written) << "of shape " << own_extents(x) << " is written and overlaps " << other << " of shape "
+                      << std::span<const index_t>(y.extents()) << "; give it memory of its own";
     }
     return *this;
   }
@@ -217,16 +215,14 @@ class checker {
                  const view<S, Rank>& final, const view<const std::int32_t, 1>& initial_slots,
                  const view<const std::int32_t, 1>& final_slots, index_t sequences, const shape<Rank>& slot,
                  const char* letters) noexcept {
-    shape<Rank> want = slot;
-    want[0] = initial_slots.present() ? -1 : sequences;
-    extents(initial_name, initial, want, letters);
-    want[0] = final_slots.present() ? -1 : sequences;
-    extents(final_name, final, want, letters);
+    const bool one_pool = initial.present() && initial.data() == final.data() && initial.strides() == final.strides();
+    const char* other = one_pool && initial.extents() == final.extents() ? final_name : nullptr;
+    pool(initial_name, other, initial, "initial_slots", initial_slots, sequences, slot, letters);
+    pool(final_name, nullptr, final, "final_slots", final_slots, sequences, slot, letters);
     output(final_name, final);
     slots("initial_slots", initial_slots, sequences, initial.present() ? initial.extent(0) : -1);
     slots("final_slots", final_slots, sequences, final.present() ? final.extent(0) : -1);
     if (!*this || !final.present() || final.empty()) return *this;
-    const bool one_pool = initial.present() && initial.data() == final.data() && initial.strides() == final.strides();
     if (!one_pool) apart(final_name, final, initial_name, initial);
     if (!final_slots.present() && !(one_pool && initial_slots.present())) return *this;
     for (index_t a = 0; a < sequences && *this; ++a) {
@@ -245,7 +241,8 @@ class checker {
   }
 
   /// A pool of states that are kept on the way, `slot` its extents, and its list of slots: −1, or a slot that nothing
-  /// else uses. `others(f)` calls f(name, pool, slots) for each other pool of the state; each may be the same memory.
+  /// else uses. `others(f)` calls f(name, pool, name of the slots, slots) for each other pool of the state; each may be
+  /// the same memory.
   template <class S, std::size_t Rank, class Others>
   checker& kept(const char* field, const view<S, Rank>& pool, const shape<Rank>& slot, const char* letters,
                 const char* slots_name, const view<const std::int32_t, 2>& slots, const Others& others) noexcept {
@@ -254,7 +251,7 @@ class checker {
     const auto one_pool = [&](const auto& other) noexcept {
       return other.present() && other.data() == pool.data() && other.strides() == pool.strides();
     };
-    others([&](const char* name, const auto& other, const auto&) noexcept {
+    others([&](const char* name, const auto& other, const char*, const auto&) noexcept {
       if (!one_pool(other)) apart(field, pool, name, other);
     });
     const index_t held = pool.extent(0);
@@ -271,15 +268,21 @@ class checker {
           if (at >= base && at < base + most) set[static_cast<std::size_t>(at - base)] = true;
         };
       };
-      others([&](const char*, const auto& other, const auto& list) noexcept {
+      others([&](const char*, const auto& other, const char*, const auto& list) noexcept {
         if (one_pool(other)) for_slots(list, other.extent(0), mark(used));
       });
       for_slots(slots, held, [&](index_t at) noexcept {
         if (!*this || at < base || at >= base + most) return;
         const auto bit = static_cast<std::size_t>(at - base);
-        if (kept[bit]) refuse(slots_name) << "names slot " << at << " of " << field << " twice";
-        if (*this && used[bit]) {
-          refuse(slots_name) << "names slot " << at << " of " << field << ", which another list uses in the same pool";
+        if (kept[bit]) {
+          refuse(slots_name) << "names slot " << at << " of " << field << " twice; give each state a slot of its own";
+        } else if (used[bit]) {
+          others([&](const char* name, const auto& other, const char* list_name, const auto& list) noexcept {
+            if (!one_pool(other)) return;
+            for_slots(list, other.extent(0), [&](index_t its) noexcept {
+              if (*this && its == at) shared_slot(slots_name, field, at, name, list.present() ? list_name : nullptr);
+            });
+          });
         }
         kept[bit] = true;
       });
@@ -292,6 +295,63 @@ class checker {
   }
 
  private:
+  template <class T, std::size_t Rank>
+  static bool fits(const view<T, Rank>& x, const shape<Rank>& want) noexcept {
+    bool same = true;
+    for (std::size_t axis = 0; axis < Rank; ++axis) {
+      same = same && x.extent(axis) >= 0 && (want[axis] == -1 || x.extent(axis) == want[axis]);
+    }
+    return same;
+  }
+  /// The extents of what is written, without the axes that stand before them where all tokens share it.
+  template <class T, std::size_t Rank>
+  static std::span<const index_t> own_extents(const view<T, Rank>& x) noexcept {
+    std::size_t axis = 0;
+    while (axis + 1 < Rank && x.stride(axis) == 0) ++axis;
+    return std::span<const index_t>(x.extents()).subspan(axis);
+  }
+  template <std::size_t Rank>
+  static status& expected(status& text, const shape<Rank>& want) noexcept {
+    text << ", expected [";
+    for (std::size_t axis = 0; axis < Rank; ++axis) {
+      text << (axis == 0 ? "" : ", ");
+      if (want[axis] == -1) {
+        text << "any";
+      } else {
+        text << want[axis];
+      }
+    }
+    return text << "] = ";
+  }
+  /// A pool of states has these extents, and, without a list of slots, as many slots as there are sequences. `other` is
+  /// the name of the other pool where both are one.
+  template <class S, std::size_t Rank>
+  void pool(const char* name, const char* other, const view<S, Rank>& x, const char* slots_name,
+            const view<const std::int32_t, 1>& list, index_t sequences, shape<Rank> want,
+            const char* letters) noexcept {
+    want[0] = -1;
+    const bool slots_fit = list.present() || x.extent(0) == sequences;
+    if (!*this || !x.present() || (slots_fit && fits(x, want))) return;
+    const bool only_slots = fits(x, want);
+    if (!list.present()) want[0] = sequences;
+    refuse(name);
+    if (other != nullptr) result_ << "(and " << other << ", the same pool) ";
+    expected(result_ << "has shape " << std::span<const index_t>(x.extents()), want) << letters;
+    if (!only_slots) return;
+    result_ << "; a pool that has not one slot per sequence wants " << slots_name;
+    if (other != nullptr) result_ << " and final_slots";
+    result_ << ", one entry per sequence";
+  }
+  void shared_slot(const char* slots_name, const char* field, index_t slot, const char* other,
+                   const char* list) noexcept {
+    refuse(slots_name) << "names slot " << slot << " of " << field << ", which ";
+    if (list != nullptr) {
+      result_ << list << " names in the same pool";
+    } else {
+      result_ << other << ", the same pool, uses for sequence " << slot;
+    }
+    result_ << "; give each state a slot of its own";
+  }
   /// f(slot) for all of a list; an absent one names all slots there are.
   template <std::size_t Rank, class F>
   static void for_slots(const view<const std::int32_t, Rank>& list, index_t held, const F& f) noexcept {

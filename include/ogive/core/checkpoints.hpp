@@ -1,6 +1,7 @@
 // L1: what a forward keeps for its backward.
 #pragma once
 
+#include <ogive/core/options.hpp>
 #include <ogive/core/tensor.hpp>
 
 #include <array>
@@ -33,23 +34,51 @@ class checkpoints {
   /// What a call is: checkpoints are good for another one that is the same.
   struct call {
     const char* op = nullptr;
-    std::array<index_t, 13> numbers{};
+    std::array<index_t, 12> numbers{};
+    integers offsets{}, lengths{};
 
     bool operator==(const call& other) const noexcept {
-      return op != nullptr && other.op != nullptr && std::strcmp(op, other.op) == 0 && numbers == other.numbers;
+      return op != nullptr && other.op != nullptr && std::strcmp(op, other.op) == 0 && numbers == other.numbers &&
+             difference(offsets, other.offsets) < 0 && difference(lengths, other.lengths) < 0;
     }
   };
-  /// Makes room, at the door of a verb.
-  void reserve(std::size_t bytes) {
-    if (bytes <= capacity()) return;
-    of_ = {};
-    memory_ = tensor<std::byte, 1>({static_cast<index_t>(bytes)});
+  /// The first entry that two lists do not share, −1 if there is none.
+  static index_t difference(const integers& a, const integers& b) noexcept {
+    const index_t both = std::min(a.size(), b.size());
+    for (index_t i = 0; i < both; ++i) {
+      if (a.at(i) != b.at(i)) return i;
+    }
+    return a.size() == b.size() ? -1 : both;
   }
-  /// What they are of; `begin` leaves zeros where something else was.
-  const call& of() const noexcept { return of_; }
+  /// Makes room, at the door of a verb, for a call with lists of so many entries.
+  void reserve(std::size_t bytes, index_t entries) {
+    if (bytes <= capacity() && entries <= lists_.size()) return;
+    of_ = {};
+    if (bytes > capacity()) memory_ = tensor<std::byte, 1>({static_cast<index_t>(bytes)});
+    if (entries > lists_.size()) lists_ = tensor<std::int64_t, 1>({entries});
+  }
+  /// Whether their interval is one.
+  status check(const char* op) const noexcept {
+    if (interval_ >= 0) return {};
+    return status(status_code::value) << op << ": checkpoints have an interval of " << interval_
+                                      << ", must be 0 (automatic) or a number of tokens";
+  }
+  /// What they are of, its lists their own; `begin` leaves zeros where something else was.
+  call of() const noexcept {
+    call what = of_;
+    const std::span<const std::int64_t> lists(lists_.data(), static_cast<std::size_t>(offsets_ + lengths_));
+    what.offsets = lists.first(static_cast<std::size_t>(offsets_));
+    what.lengths = lists.last(static_cast<std::size_t>(lengths_));
+    return what;
+  }
   void begin(const call& what) noexcept {
-    if (!(what == of_)) std::fill_n(memory_.data(), memory_.size(), std::byte{0});
-    of_ = what;
+    if (what == of()) return;
+    std::fill_n(memory_.data(), memory_.size(), std::byte{0});
+    of_ = {what.op, what.numbers};
+    offsets_ = what.offsets.size();
+    lengths_ = what.lengths.size();
+    for (index_t i = 0; i < offsets_; ++i) lists_(i) = what.offsets.at(i);
+    for (index_t i = 0; i < lengths_; ++i) lists_(offsets_ + i) = what.lengths.at(i);
   }
   const std::byte* data() const noexcept { return memory_.data(); }
   std::byte* data() noexcept { return memory_.data(); }
@@ -57,6 +86,8 @@ class checkpoints {
  private:
   index_t interval_ = 0;
   call of_{};
+  index_t offsets_ = 0, lengths_ = 0;  // entries
+  tensor<std::int64_t, 1> lists_{};
   tensor<std::byte, 1> memory_{};
 };
 

@@ -62,12 +62,7 @@ struct feature_attention {
     ask.extents("v", v, {b, l, -1, -1}, "[B, L, H, V], B and L as q");
     check_heads(ask, q.extent(2), k.extent(2), v.extent(2));
     ask.extents("key_mask", key_mask, {b, l}, "[B, L] as q");
-    if (const status fits = check_map(map, q.extents(), side::query); ask && !fits) {
-      ask.refuse("map", fits.code()) << fits.text();
-    }
-    if (const status fits = check_map(map, k.extents(), side::key); ask && !fits) {
-      ask.refuse("map", fits.code()) << fits.text();
-    }
+    check_features(ask, *this);
   }
   template <class X, std::size_t Rank>
   void check_written(core::checker& ask, const char* field, const view<X, Rank>& x) const noexcept {

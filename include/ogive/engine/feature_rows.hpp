@@ -20,6 +20,19 @@ constexpr index_t room_dim(const Map&, index_t d) noexcept {
   return row_map<Map> ? d : 0;
 }
 
+/// What the forms ask of their fields beyond extents: that the map takes q and k, and that no ε is negative.
+template <class Op>
+void check_features(core::checker& ask, const Op& op) noexcept {
+  if (const status fits = check_map(op.map, op.q.extents(), side::query); ask && !fits) {
+    ask.refuse("map", fits.code()) << fits.text();
+  }
+  if (const status fits = check_map(op.map, op.k.extents(), side::key); ask && !fits) {
+    ask.refuse("map", fits.code()) << fits.text();
+  }
+  if (op.qk_l2norm) ask.not_negative("qk_l2norm", *op.qk_l2norm);
+  if (op.normalise) ask.not_negative("eps", op.eps);
+}
+
 /// Rows that the mask holds back become 0, by choice and not by a product: whatever stands in their memory stays there.
 template <class Acc>
 void clear_masked(const view<const bool, 2>& keep, const tokens& at, Acc* panel, index_t stride,

@@ -91,13 +91,13 @@ void check_kept(core::checker& ask, const Op& op, const State& st, const shape<2
                                         const auto& initial, const auto& final, const auto& snapshots,
                                         const auto& boundaries) noexcept {
     const auto ends = [&](const auto& f) noexcept {
-      f(names[0], initial, st.initial_slots);
-      f(names[1], final, st.final_slots);
+      f(names[0], initial, "initial_slots", st.initial_slots);
+      f(names[1], final, "final_slots", st.final_slots);
     };
     ask.kept(names[2], snapshots, extents, axes, "snapshot_slots", st.snapshot_slots, ends);
     ask.kept(names[3], boundaries, extents, axes, "boundary_slots", st.boundary_slots, [&](const auto& f) noexcept {
       ends(f);
-      f(names[2], snapshots, st.snapshot_slots);
+      f(names[2], snapshots, "snapshot_slots", st.snapshot_slots);
     });
   };
   constexpr const char* names[] = {"initial", "final", "snapshots", "boundaries"};

@@ -58,7 +58,7 @@ struct matrix_binding {
       all.load_beta = [](const void* self, const tokens& at, Acc* beta, index_t stride) noexcept {
         static_cast<const matrix_binding*>(self)->op->load_beta(at, beta, stride);
       };
-      all.beta_per_value = op->beta_per_value();
+      all.beta_per_value = op->per_value();
     }
     if constexpr (Op::writes == write::low_rank) {
       all.load_removal = [](const void* self, const tokens& at, Acc* a, Acc* b, index_t stride) noexcept {
@@ -67,7 +67,7 @@ struct matrix_binding {
     }
     if constexpr (Op::reads == read::before) {
       all.load_bonus = [](const void* self, index_t head, Acc* u) noexcept {
-        static_cast<const matrix_binding*>(self)->op->load_bonus(head, u);
+        return static_cast<const matrix_binding*>(self)->op->load_bonus(head, u);
       };
     }
     return all;
@@ -520,7 +520,7 @@ void run_keeping(const Op& op, const State& st, const view<typename Op::scalar, 
   const index_t interval = p.plan.chunk;
   arena counted;
   matrix_checkpoints<Acc>::of(p, interval, counted);
-  kept.reserve(counted.used());
+  kept.reserve(counted.used(), p.offsets.size() + p.lengths.size());
   const std::size_t bytes = scratch_of(p);
   ctx.reserve(static_cast<std::size_t>(ctx.workers()) * bytes);
   run_tasks(ctx, 1, bytes,

@@ -99,7 +99,8 @@ struct matrix_backward_scratch {
   Acc* z;
   Acc* d_state;  // of all heads
   Acc* d_z;
-  Acc* turned;         // [V, K], S₀ or dS
+  Acc* turned;         // [V, K], S₀
+  Acc* turned_d;       // [V, K], dS
   Acc* turned_values;  // [V, C]
   Acc* d_o;            // of every query head
   Acc* d_denominator;
@@ -145,6 +146,8 @@ struct matrix_backward_scratch {
     s.z = memory.take<Acc>(f.normalise ? swept * plan.k_stride : 0);
     s.d_z = memory.take<Acc>(heads * plan.k_stride);
     s.turned = memory.take<Acc>(f.n.value_dim * linalg::padded_stride<Acc>(f.n.key_dim));
+    s.turned_d =
+        decays == decay::none ? s.turned : memory.take<Acc>(f.n.value_dim * linalg::padded_stride<Acc>(f.n.key_dim));
     s.turned_values = memory.take<Acc>(f.n.value_dim * plan.template turned<Acc>());
     s.d_o = memory.take<Acc>(R * values);
     s.d_denominator = memory.take<Acc>(R * plan.chunk);
@@ -152,7 +155,7 @@ struct matrix_backward_scratch {
     s.d_w = memory.take<Acc>(low_rank ? values : 0);
     s.recalled = memory.take<Acc>(writes == write::delta ? values : 0);
     s.corrected = memory.take<Acc>(removes ? std::max<index_t>(swept, 1) * values : 0);
-    s.scaled = memory.take<Acc>(decays == decay::scalar ? values : 0);
+    s.scaled = memory.take<Acc>(decays == decay::scalar ? (removes ? 2 : 1) * values : 0);
     s.weights = memory.take<Acc>(decays == decay::scalar ? score : 0);
     s.removal = memory.take<Acc>(decays == decay::scalar && removes ? score : 0);
     s.d_scores = memory.take<Acc>(readers * kinds * score);
@@ -169,7 +172,8 @@ struct matrix_backward_scratch {
     s.d_u = memory.take<Acc>(plan.k_stride);
     s.joint = memory.take<Acc>(p.joint_size());
     s.carried = memory.take<Acc>(p.joint_size());
-    if (decays == decay::per_key) s.channels = channel_room<Acc>::carve(plan.chunk, kinds, plan.k_stride, memory);
+    if (decays == decay::per_key)
+      s.channels = channel_room<Acc>::carve(plan.chunk, readers, kinds, plan.k_stride, memory);
     return s;
   }
 };
@@ -412,16 +416,21 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
                   [&](index_t i, index_t, auto v) noexcept { return decltype(v)(c.decays.to_end[i]) * v; });
     }
     const panel<Acc> S{c.state, c.state_stride};
-    const auto to_state = [&](const Acc* rows, const Acc* values, auto finish) noexcept {
-      linalg::gemm_atb<Arch>(c.key_dim, c.value_dim, c.tokens, panel<const Acc>{rows, c.k_stride},
-                             panel<const Acc>{values, c.v_stride}, S, asking_ahead<decltype(finish)>{finish, c.ask});
+    const auto to_state = [&](auto finish) noexcept {
+      const panel<const Acc> keys_in{c.k, c.k_stride}, values{c.v, c.v_stride};
+      const asking_ahead<decltype(finish)> last{finish, c.ask};
+      if constexpr (Write == write::low_rank) {
+        linalg::gemm_atb_pair<Arch>(c.key_dim, c.value_dim, c.tokens, keys_in, values,
+                                    panel<const Acc>{c.b, c.k_stride}, panel<const Acc>{c.w, c.v_stride}, S, last);
+      } else {
+        linalg::gemm_atb<Arch>(c.key_dim, c.value_dim, c.tokens, keys_in, values, S, last);
+      }
     };
     if (c.fresh) {
-      to_state(c.k, c.v, linalg::overwrite{});
+      to_state(linalg::overwrite{});
     } else {
-      to_state(c.k, c.v, carried_on<Acc, Arch, Decay>{c.decays.whole, c.whole, before, c.state_stride});
+      to_state(carried_on<Acc, Arch, Decay>{c.decays.whole, c.whole, before, c.state_stride});
     }
-    if constexpr (Write == write::low_rank) to_state(c.b, c.w, linalg::add{});
   }
 
   /// Gradients of a chunk's tokens, and the cotangent of the state before it.
@@ -552,7 +561,7 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     read_state(c, Y);
     write_state(c, n);
     constexpr bool may_normalise = Write == write::additive && Decay != decay::per_key;
-    Acc boundary = decay_of_state(c, n);
+    Acc boundary = decay_of_state(c);
     if (may_normalise && p_.normalise) boundary += normaliser_cotangents(c, number, n);
     move_state(c, n, Y);
     score_cotangents(c, Y);
@@ -699,8 +708,8 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
 
   /// x Mᵀ of rows x and a state M that was turned round; under a scalar decay row i comes with by[i]. ((M xᵀ)ᵀ, which
   /// turns two panels of a chunk round, took as long: its products are a vector wide.)
-  void times_turned(const chunk<Acc>& c, const Acc* x, const Acc* by, Acc* to) noexcept {
-    const panel<const Acc> rows{x, c.v_stride}, M{b_.turned, linalg::padded_stride<Acc, Arch>(c.key_dim)};
+  void times_turned(const chunk<Acc>& c, const Acc* x, const Acc* turned, const Acc* by, Acc* to) noexcept {
+    const panel<const Acc> rows{x, c.v_stride}, M{turned, turned_stride()};
     const panel<Acc> out{to, c.k_stride};
     zero_rows(to + c.key_dim, c.k_stride, c.tokens, c.k_stride - c.key_dim);
     if constexpr (Decay == decay::scalar) {
@@ -709,17 +718,18 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
       linalg::gemm_ab<Arch>(c.tokens, c.key_dim, p_.n.value_dim, rows, M, out, asking(linalg::overwrite{}));
     }
   }
-  void turn_state(const chunk<Acc>& c, const Acc* M) const noexcept {
-    linalg::transpose<Arch>(c.key_dim, p_.n.value_dim, panel<const Acc>{M, plan_.state_rows},
-                            panel<Acc>{b_.turned, linalg::padded_stride<Acc, Arch>(c.key_dim)});
+  index_t turned_stride() const noexcept { return linalg::padded_stride<Acc, Arch>(p_.n.key_dim); }
+  void turn_state(const Acc* M, Acc* turned) const noexcept {
+    linalg::transpose<Arch>(p_.n.key_dim, p_.n.value_dim, panel<const Acc>{M, plan_.state_rows},
+                            panel<Acc>{turned, turned_stride()});
   }
 
   /// dx = dO S₀ᵀ of every reader, under a scalar decay with its Λ.
   void read_state(const chunk<Acc>& c, const Acc* Y) noexcept {
-    if (!c.fresh) turn_state(c, c.state);
+    if (!c.fresh) turn_state(c.state, b_.turned);
     const auto read = [&](const Acc* cotangent, Acc* to) noexcept {
       if (c.fresh) return zero_rows(to, c.k_stride, c.tokens, c.k_stride);
-      times_turned(c, cotangent, c.decays.from_start, to);
+      times_turned(c, cotangent, b_.turned, c.decays.from_start, to);
     };
     for (index_t r = 0; r < plan_.queries; ++r) read(d_output(r), d_reader(r));
     if constexpr (removes) read(Y, d_reader(plan_.queries));
@@ -727,12 +737,12 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
 
   /// dy = U dSᵀ of every key, under a scalar decay with its E.
   void write_state(const chunk<Acc>& c, index_t n) noexcept {
-    if (!resting_) turn_state(c, d_state(n));
+    if (!resting_) turn_state(d_state(n), b_.turned_d);
     for (int key = 0; key < keys; ++key) {
       if (resting_) {
         zero_rows(d_key(key), c.k_stride, c.tokens, c.k_stride);
       } else {
-        times_turned(c, key == 0 ? c.v : c.w, c.decays.to_end, d_key(key));
+        times_turned(c, key == 0 ? c.v : c.w, b_.turned_d, c.decays.to_end, d_key(key));
       }
     }
   }
@@ -773,57 +783,81 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     }
   }
 
-  /// What the decay of the whole chunk says: Γ Σ S₀ ⊙ dS, per key channel in `boundary`.
-  Acc decay_of_state(const chunk<Acc>& c, index_t n) noexcept {
+  /// What the decay of the whole chunk says: Γ Σ S₀ ⊙ dS, per key channel in `boundary`. Both states are turned round:
+  /// lanes run over κ.
+  Acc decay_of_state(const chunk<Acc>& c) noexcept {
     if constexpr (Decay == decay::none) return Acc(0);
     const bool nothing = c.fresh || resting_ || !adjoint_.decays;
     if constexpr (Decay == decay::per_key) zero_rows(b_.boundary, 0, 1, c.k_stride);
     if (nothing) return Acc(0);
+    constexpr int chains = 4;
+    const index_t stride = turned_stride(), rows = p_.n.value_dim;
     vector all(Acc(0));
-    for (index_t row = 0; row < c.key_dim; ++row) {
-      vector sum(Acc(0));
-      for (index_t at = 0; at < c.value_dim; at += W) {
-        sum = simd::fma(simd::load<Arch>(c.state + row * c.state_stride + at),
-                        simd::load<Arch>(d_state(n) + row * plan_.state_rows + at), sum);
+    for (index_t at = 0; at < c.key_dim; at += W) {
+      const Acc *S = b_.turned + at, *dS = b_.turned_d + at;
+      vector sum[chains];
+      unroll<chains>([&](auto i) __attribute__((always_inline)) { sum[i] = vector(Acc(0)); });
+      index_t v = 0;
+      for (; v + chains <= rows; v += chains, S += chains * stride, dS += chains * stride) {
+        unroll<chains>([&](auto i) __attribute__((always_inline)) {
+          sum[i] = simd::fma(simd::load<Arch>(S + i * stride), simd::load<Arch>(dS + i * stride), sum[i]);
+        });
       }
-      if constexpr (Decay == decay::per_key) b_.boundary[row] = c.whole[row] * simd::reduce_add(sum);
-      all = all + sum;
+      for (; v < rows; ++v, S += stride, dS += stride) {
+        sum[0] = simd::fma(simd::load<Arch>(S), simd::load<Arch>(dS), sum[0]);
+      }
+      const vector column = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+      if constexpr (Decay == decay::per_key) {
+        simd::store(b_.boundary + at, simd::load<Arch>(c.whole + at) * column);
+      } else {
+        all = all + (at + W <= c.key_dim
+                         ? column
+                         : simd::select(simd::first_n<Acc, Arch>(c.key_dim - at), column, vector(Acc(0))));
+      }
     }
-    return c.decays.whole * simd::reduce_add(all);
+    return Decay == decay::per_key ? Acc(0) : c.decays.whole * simd::reduce_add(all);
   }
 
   /// dS₀ = Γ dS + Σ x̃ᵀ d.
   void move_state(const chunk<Acc>& c, index_t n, const Acc* Y) noexcept {
     const panel<Acc> dS{d_state(n), plan_.state_rows};
-    bool first = true;
-    const auto add = [&](const Acc* rows, const Acc* cotangents) noexcept {
-      if constexpr (Decay == decay::scalar) {
-        for (index_t i = 0; i < c.tokens; ++i) {
-          const vector by(c.decays.from_start[i]);
-          for (index_t at = i * c.v_stride; at < i * c.v_stride + c.value_dim; at += W) {
-            simd::store(b_.scaled + at, by * simd::load<Arch>(cotangents + at));
-          }
-        }
-        cotangents = b_.scaled;
-      }
-      const auto product = [&](auto finish) noexcept {
-        linalg::gemm_atb<Arch>(c.key_dim, c.value_dim, c.tokens, panel<const Acc>{rows, c.k_stride},
-                               panel<const Acc>{cotangents, c.v_stride}, dS, asking(finish));
-      };
-      if (!first || (Decay == decay::none && !resting_)) {
-        product(linalg::add{});
-      } else if (resting_) {
-        product(linalg::overwrite{});
-      } else if constexpr (Decay == decay::scalar) {
-        product(linalg::decay<Acc>{c.decays.whole});
-      } else if constexpr (Decay == decay::per_key) {
-        product(linalg::decay_rows<Acc>{c.whole});
-      }
-      first = false;
+    const auto rows = [&](index_t r) noexcept -> panel<const Acc> {
+      return {(Decay == decay::per_key ? s_.decayed_q : s_.q) + r * query_panel(), c.k_stride};
     };
-    const Acc* queries = Decay == decay::per_key ? s_.decayed_q : s_.q;
-    for (index_t r = 0; r < plan_.queries; ++r) add(queries + r * query_panel(), d_output(r));
-    if constexpr (removes) add(c.removal, Y);
+    const auto decayed = [&](const Acc* cotangents, Acc* scaled) noexcept -> panel<const Acc> {
+      if constexpr (Decay != decay::scalar) return {cotangents, c.v_stride};
+      for (index_t i = 0; i < c.tokens; ++i) {
+        const vector by(c.decays.from_start[i]);
+        for (index_t at = i * c.v_stride; at < i * c.v_stride + c.value_dim; at += W) {
+          simd::store(scaled + at, by * simd::load<Arch>(cotangents + at));
+        }
+      }
+      return {scaled, c.v_stride};
+    };
+    const auto add = [&](index_t r, auto finish) noexcept {
+      linalg::gemm_atb<Arch>(c.key_dim, c.value_dim, c.tokens, rows(r), decayed(d_output(r), b_.scaled), dS,
+                             asking(finish));
+    };
+    const auto begin = [&](auto finish) noexcept {
+      if constexpr (removes) {
+        const panel<const Acc> removal{c.removal, c.k_stride};
+        linalg::gemm_atb_pair<Arch>(c.key_dim, c.value_dim, c.tokens, rows(0), decayed(d_output(0), b_.scaled), removal,
+                                    decayed(Y, b_.scaled + tile_rows(plan_.chunk) * plan_.v_stride), dS,
+                                    asking(finish));
+      } else {
+        add(0, finish);
+      }
+    };
+    if (resting_) {
+      begin(linalg::overwrite{});
+    } else if constexpr (Decay == decay::scalar) {
+      begin(linalg::decay<Acc>{c.decays.whole});
+    } else if constexpr (Decay == decay::per_key) {
+      begin(linalg::decay_rows<Acc>{c.whole});
+    } else {
+      begin(linalg::add{});
+    }
+    for (index_t r = 1; r < plan_.queries; ++r) add(r, linalg::add{});
   }
 
   /// dP = dO Uᵀ on and below the diagonal, of every reader and key.
@@ -1387,12 +1421,13 @@ struct matrix_backward_engine {
       const gradient_name name(field);
       if (!ask || !d_x.present()) return;
       if (!x.present()) ask.refuse(name.text) << "is asked for, but its field is absent";
-      ask.extents(name.text, d_x, x.extents(), "as the field");
-      if (!summed<Op>(d, d_x)) {
-        ask.output(name.text, d_x);
-      } else if constexpr (std::remove_cvref_t<decltype(d_x)>::rank >= 3) {
-        if (d_x.extent(0) > 0 && d_x.extent(1) > 0) ask.output(name.text, d_x[0][0]);
+      const auto fits = [&](const auto& own, const auto& of) noexcept {
+        ask.extents(name.text, own, of.extents(), "as the field").output(name.text, own);
+      };
+      if constexpr (std::remove_cvref_t<decltype(d_x)>::rank >= 3) {
+        if (summed<Op>(d, d_x)) return fits(d_x[0][0], x[0][0]);
       }
+      fits(d_x, x);
     });
     const auto gradients = [&](const auto& f) noexcept {
       op.for_gradients(
@@ -1408,38 +1443,11 @@ struct matrix_backward_engine {
   static status check_checkpoints(const Op& op, const State& st, options how, const checkpoints& kept) noexcept {
     using Acc = matrix_accum<Op, State>;
     core::checker ask(op.name);
-    const checkpoints::call& theirs = kept.of();
-    if (theirs.op == nullptr) {
-      ask.refuse("checkpoints") << "are empty; give them to forward first";
-      return ask.result();
-    }
     const view<typename Op::scalar, 4> o;
     if (how.chunk == 0) how.chunk = kept.interval();
     const auto p = describe<Acc>(matrix_binding<Op>{&op, &o}, st, form::chunked, false,
                                  backward_options(policies_of<Op>, op.extents(), how));
-    const auto ours = matrix_checkpoints<Acc>::call_of(op.name, p, p.plan.chunk);
-    if (theirs == ours) return ask.result();
-    constexpr const char* names[] = {"bytes of a number",
-                                     "tokens of an interval",
-                                     "B",
-                                     "L",
-                                     "sequences",
-                                     "Hq",
-                                     "Hk",
-                                     "H",
-                                     "K",
-                                     "V",
-                                     "row of a state",
-                                     "row of z",
-                                     "lists of sequences"};
-    std::size_t i = 0;
-    while (i < ours.numbers.size() && ours.numbers[i] == theirs.numbers[i]) ++i;
-    auto& refusal = ask.refuse("checkpoints") << "are of another call: ";
-    if (i == ours.numbers.size()) {
-      refusal << "of " << theirs.op;
-    } else {
-      refusal << names[i] << " = " << theirs.numbers[i] << ", now " << ours.numbers[i];
-    }
+    matrix_checkpoints<Acc>::check(ask, kept.of(), matrix_checkpoints<Acc>::call_of(op.name, p, p.plan.chunk));
     return ask.result();
   }
 
@@ -1516,7 +1524,6 @@ struct operands_backward_engine {
                                const Gradient& d_st, const typename Op::gradient& d, const options& how) noexcept {
     core::checker ask(Op::name);
     if constexpr (requires { op.check_own(ask); }) op.check_own(ask);
-    if constexpr (requires { op.check_own_gradients(ask, d); }) op.check_own_gradients(ask, d);
     if (!ask) return ask.result();
     return matrix_backward_engine::check_backward(op.operands(), st, d_o, d_st, op.gradients(d), how);
   }

@@ -37,20 +37,45 @@ struct matrix_checkpoints {
     return all;
   }
 
-  /// What call it is, the lists of packed and padded sequences as one number.
+  static constexpr const char* numbers[] = {
+      "bytes of a number", "tokens of an interval", "B", "L", "sequences", "Hq", "Hk", "H", "K", "V", "row of a state",
+      "row of z"};
+  /// What call it is.
   static checkpoints::call call_of(const char* op, const matrix_problem<Acc>& p, index_t interval) noexcept {
-    std::uint64_t lists = 1469598103934665603U;
-    const auto read = [&](const integers& list) noexcept {
-      for (index_t i = 0; i < list.size(); ++i)
-        lists = (lists ^ static_cast<std::uint64_t>(list.at(i))) * 1099511628211U;
-      lists = (lists ^ static_cast<std::uint64_t>(list.size())) * 1099511628211U;
-    };
-    read(p.offsets);
-    read(p.lengths);
     const matrix_extents& n = p.n;
     return {op,
             {static_cast<index_t>(sizeof(Acc)), interval, n.batch, n.length, p.sequences, n.query_heads, n.key_heads,
-             n.heads, n.key_dim, n.value_dim, p.plan.state_rows, p.plan.k_stride, static_cast<index_t>(lists)}};
+             n.heads, n.key_dim, n.value_dim, p.plan.state_rows, p.plan.k_stride},
+            p.offsets,
+            p.lengths};
+  }
+
+  /// Refuses checkpoints of another call than `ours`, by the first thing in which they differ.
+  static void check(core::checker& ask, const checkpoints::call& theirs, const checkpoints::call& ours) noexcept {
+    if (theirs == ours) return;
+    status& text = ask.refuse("checkpoints");
+    if (theirs.op == nullptr) {
+      text << "are empty; give them to forward first";
+      return;
+    }
+    text << "are of another call: ";
+    for (std::size_t i = 0; i < ours.numbers.size(); ++i) {
+      if (ours.numbers[i] == theirs.numbers[i]) continue;
+      text << numbers[i] << " = " << theirs.numbers[i] << ", now " << ours.numbers[i];
+      return;
+    }
+    const auto list = [&](const char* name, const integers& a, const integers& b) noexcept {
+      const index_t i = checkpoints::difference(a, b);
+      if (i < 0) return false;
+      if (i < a.size() && i < b.size()) {
+        text << "entry " << i << " of " << name << " = " << a.at(i) << ", now " << b.at(i);
+      } else {
+        text << name << " of " << a.size() << " entries, now of " << b.size();
+      }
+      return true;
+    };
+    if (list("offsets", theirs.offsets, ours.offsets) || list("lengths", theirs.lengths, ours.lengths)) return;
+    text << "of " << theirs.op;
   }
 
   index_t length_of(index_t sequence) const noexcept {
@@ -62,6 +87,12 @@ struct matrix_checkpoints {
   }
   Acc* state(index_t slot, index_t head) const noexcept {
     return states + (slot * n.heads + head) * n.key_dim * state_rows;
+  }
+  /// Whether states go past the caches: they are many, and their rows made of whole lines.
+  bool past_caches() const noexcept {
+    const index_t state = n.heads * n.key_dim * state_rows;
+    return detail::past_caches<Acc>(
+        view<Acc, 4>(states, {slots, n.heads, n.key_dim, n.value_dim}, {state, n.key_dim * state_rows, state_rows, 1}));
   }
   Acc* z(index_t slot, index_t head) const noexcept { return normalisers + (slot * n.heads + head) * z_row; }
 };
@@ -130,8 +161,8 @@ struct matrix_keeping {
     const index_t slot = to.first(sequence) + end / to.interval;
     Acc* own = to.state(slot, at.head);
     if (S.value_stride == 1) {
-      for (index_t i = 0; i < to.n.key_dim; ++i)
-        std::copy_n(S.data + i * S.key_stride, to.n.value_dim, own + i * to.state_rows);
+      store_rows(S.data, S.key_stride, view<Acc, 2>(own, {to.n.key_dim, to.n.value_dim}, {to.state_rows, 1}),
+                 to.past_caches());
     } else {
       linalg::transpose(to.n.value_dim, to.n.key_dim, linalg::panel<const Acc>{S.data, S.value_stride},
                         linalg::panel<Acc>{own, to.state_rows});

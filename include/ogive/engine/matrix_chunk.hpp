@@ -256,12 +256,18 @@ OGIVE_NOINLINE void write_chunk(chunk<Acc>& c) noexcept {
       for (index_t j = 0; j < c.value_dim; j += W) simd::store(row + j, left * simd::load<Arch>(row + j));
     }
   }
-  const auto to_state = [&](const Acc* keys, const linalg::panel<const Acc>& values, const auto& finish) noexcept {
-    linalg::gemm_atb<Arch>(c.key_dim, c.value_dim, c.tokens, linalg::panel<const Acc>{keys, c.k_stride}, values, S,
-                           asking_ahead<std::remove_cvref_t<decltype(finish)>>{finish, c.ask});
+  const auto to_state = [&](const auto& finish) noexcept {
+    const linalg::panel<const Acc> keys{c.k, c.k_stride};
+    const asking_ahead<std::remove_cvref_t<decltype(finish)>> last{finish, c.ask};
+    if constexpr (Write == write::low_rank) {
+      linalg::gemm_atb_pair<Arch>(c.key_dim, c.value_dim, c.tokens, keys, V, linalg::panel<const Acc>{c.b, c.k_stride},
+                                  linalg::panel<const Acc>{c.w, c.v_stride}, S, last);
+    } else {
+      linalg::gemm_atb<Arch>(c.key_dim, c.value_dim, c.tokens, keys, V, S, last);
+    }
   };
   if (c.fresh) {
-    to_state(c.k, V, linalg::overwrite{});
+    to_state(linalg::overwrite{});
   } else {
     const auto decayed = [&] {
       if constexpr (Decay == decay::scalar) {
@@ -276,13 +282,10 @@ OGIVE_NOINLINE void write_chunk(chunk<Acc>& c) noexcept {
       if (c.alone != nullptr) {
         const finishing_both<Acc, Arch, std::remove_const_t<decltype(decayed)>> both{decayed,
                                                                                      {c.alone, c.state_stride}};
-        return to_state(c.k, V, both);
+        return to_state(both);
       }
     }
-    to_state(c.k, V, decayed);
-  }
-  if constexpr (Write == write::low_rank) {
-    to_state(c.b, linalg::panel<const Acc>{c.w, c.v_stride}, linalg::add{});
+    to_state(decayed);
   }
 }
 

@@ -3,9 +3,9 @@
 //   o_i = (q_i ⊙ Π_{m≤i} a_m)ᵀ S₀ + Σ_{j≤i} P_ij v_j      P_ij = Σ_κ q_iκ k_jκ Π_{j<m≤i} a_mκ
 //   S₄  = (Π a) ⊙ S₀ + Σ_j (k_j ⊙ Π_{m>j} a_m) v_jᵀ
 //
-// A reader before its own write has Π_{m<i}, and its bonus as P_ii. Token by token each number of the state costs three
-// operations a token, the decay among them, each waiting for the one before; folded two and a quarter, and o waits for
-// nothing. Nothing is divided by a decay.
+// A reader before its own write has Π_{m<i}, and P_ii = Σ_κ q_iκ u_κ k_iκ by its bonus u, 0 without one. Token by token
+// each number of the state costs three operations a token, the decay among them, each waiting for the one before;
+// folded two and a quarter, and o waits for nothing. Nothing is divided by a decay.
 #pragma once
 
 #include <ogive/engine/matrix_policy.hpp>
@@ -31,10 +31,10 @@ struct folds {
 };
 
 /// Under a decay per key channel everything; else the scores. Rows of q, k and a are `stride` apart and padded with
-/// zeros, a with anything finite.
+/// zeros, a with anything finite. What reads before its own write sees that through the row `bonus`, if there is one.
 template <class Acc, class Arch, decay Decay, read Read>
 OGIVE_NOINLINE void fold_tokens(index_t blocks, const Acc* q, const Acc* k, const Acc* a, index_t stride,
-                                const folds<Acc>& to) noexcept {
+                                const Acc* bonus, const folds<Acc>& to) noexcept {
   using vector = simd::batch<Acc, Arch>;
   constexpr index_t W = simd::width<Acc, Arch>;
   constexpr int T = folded_tokens;
@@ -60,6 +60,9 @@ OGIVE_NOINLINE void fold_tokens(index_t blocks, const Acc* q, const Acc* k, cons
           const vector a_i = simd::load<Arch>(a + row + i * stride);
           if constexpr (Read == read::before) {
             read_writes();
+            if (bonus != nullptr) {
+              sum[i * T + i] = simd::fma(q_i * simd::load<Arch>(bonus + at), y[i], sum[i * T + i]);
+            }
             simd::store(to.q + row + i * stride, product * q_i);
           }
           unroll<i>([&](auto j) __attribute__((always_inline)) { y[j] = y[j] * a_i; });

@@ -20,7 +20,7 @@ struct operand_names {
   const char* g = "g";
   const char* a = "a";
   const char* b = "b";
-  const char* beta = "beta";
+  const char* b_times = "b_times";
   const char* u = "u";
 };
 
@@ -30,7 +30,8 @@ struct operand_gradients {
   view<T, 4> q{}, k{}, v{};
   view<G, 3> g{};
   view<G, 4> gates{};
-  view<G, 4> beta{};
+  view<G, 3> beta{};
+  view<G, 4> beta_per_value{};
   view<T, 4> a{}, b{}, b_times{};
   view<accum_t<T>, 2> u{};
   bool one_a_and_b = false;  ///< a and b are one tensor, whose gradient goes to `a`
@@ -54,12 +55,14 @@ struct matrix_operands {
 
   const char* name;
   view<const T, 4> q{}, k{}, v{};
-  accum scale = 1;                ///< of q
-  std::optional<accum> l2norm{};  ///< ε: q and k become x / √(Σx² + ε)
-  view<const G, 3> g{};           ///< [B, L, H] log decay
-  view<const G, 4> gates{};       ///< [B, L, H, K] log decay per key channel
-  view<const G, 4> beta{};        ///< [B, L, H, 1] or [B, L, H, V]
-  view<const T, 4> a{};           ///< [B, L, Hk, K]
+  accum scale = 1;                    ///< of q
+  std::optional<accum> l2norm{};      ///< ε: q and k become x / √(Σx² + ε)
+  view<const G, 3> g{};               ///< [B, L, H] log decay
+  view<const G, 4> gates{};           ///< [B, L, H, K] log decay per key channel
+  bool over_time = false;             ///< g or gates are the same for all tokens and sequences: views of stride 0
+  view<const G, 3> beta{};            ///< [B, L, H], or
+  view<const G, 4> beta_per_value{};  ///< [B, L, H, V]
+  view<const T, 4> a{};               ///< [B, L, Hk, K]
   accum a_factor = 1;
   view<const T, 4> b{};        ///< [B, L, Hk, K]
   view<const T, 4> b_times{};  ///< [B, L, Hk, K], a second factor of b
@@ -88,24 +91,31 @@ struct matrix_operands {
       ask.given(names.k, k);
     }
     if constexpr (Decay == decay::scalar) ask.given(names.g, g);
-    if constexpr (Write == write::delta) ask.given(names.beta, beta);
+    if (Write == write::delta && !per_value()) ask.given("beta", beta);
     if constexpr (Write == write::low_rank) ask.given(names.a, a).given(names.b, b);
-    ask.extents(names.k, k, {B, L, -1, K}, "[B, L, Hk, K], B, L and K as q");
-    ask.extents(names.v, v, {B, L, -1, -1}, "[B, L, H, V], B and L as q");
+    ask.extents(names.k, k, {B, L, -1, K}, "[B, L, Hk, K], B, L and K as ", names.q);
+    ask.extents(names.v, v, {B, L, -1, -1}, "[B, L, H, V], B and L as ", names.q);
     detail::check_heads(ask, q.extent(2), Hk, H);
-    ask.extents(names.g, g, {B, L, H}, "[B, L, H], B and L as q, H as v");
-    ask.extents(names.g, gates, {B, L, H, K}, "[B, L, H, K], B, L and K as q, H as v");
-    ask.extents(names.beta, beta, {B, L, H, beta.extent(3) == 1 ? 1 : V}, "[B, L, H], or [B, L, H, V] as v");
-    ask.extents(names.a, a, {B, L, Hk, K}, "[B, L, Hk, K] as k");
-    ask.extents(names.b, b, {B, L, Hk, K}, "[B, L, Hk, K] as k");
-    ask.extents(names.a, b_times, {B, L, Hk, K}, "[B, L, Hk, K] as k");
-    ask.extents(names.u, u, {H, K}, "[H, K], H as v, K as q");
+    ask.extents(names.g, g, {B, L, H}, "[B, L, H], H as v, B and L as ", names.q);
+    ask.extents(names.g, gates, {B, L, H, K}, "[B, L, H, K], H as v, B, L and K as ", names.q);
+    ask.extents("beta", beta, {B, L, H}, "[B, L, H], H as v, B and L as ", names.q);
+    ask.extents("beta_per_value", beta_per_value, {B, L, H, V}, "[B, L, H, V] as v");
+    ask.extents(names.a, a, {B, L, Hk, K}, "[B, L, Hk, K] as k")
+        .extents(names.b, b, {B, L, Hk, K}, "[B, L, Hk, K] as k");
+    ask.extents(names.b_times, b_times, {B, L, Hk, K}, "[B, L, Hk, K] as k");
+    ask.extents(names.u, u, {H, K}, "[H, K], H as v, K as ", names.q);
+    if (l2norm) ask.not_negative("qk_l2norm", *l2norm);
   }
   template <class X, std::size_t Rank>
   void check_written(core::checker& ask, const char* field, const view<X, Rank>& x) const noexcept {
-    ask.apart(field, x, names.q, q).apart(field, x, names.k, k).apart(field, x, names.v, v).apart(field, x, names.g, g);
-    ask.apart(field, x, names.g, gates).apart(field, x, names.beta, beta).apart(field, x, names.a, a);
-    ask.apart(field, x, names.b, b).apart(field, x, names.a, b_times).apart(field, x, names.u, u);
+    ask.apart(field, x, names.q, q).apart(field, x, names.k, k).apart(field, x, names.v, v);
+    if (over_time) {
+      ask.apart(field, x, names.g, g[0][0]).apart(field, x, names.g, gates[0][0]);
+    } else {
+      ask.apart(field, x, names.g, g).apart(field, x, names.g, gates);
+    }
+    ask.apart(field, x, "beta", beta).apart(field, x, "beta_per_value", beta_per_value).apart(field, x, names.a, a);
+    ask.apart(field, x, names.b, b).apart(field, x, names.b_times, b_times).apart(field, x, names.u, u);
   }
 
   /// Rows to ask for early.
@@ -118,13 +128,13 @@ struct matrix_operands {
     if (which == operand::key) add(k), add(a), add(b_times);
     if (which == operand::key && b.data() != a.data()) add(b);
   }
-  bool beta_per_value() const noexcept { return beta.extent(3) > 1; }
+  bool per_value() const noexcept { return beta_per_value.present(); }
 
   /// The operator on `count` columns of V.
   matrix_operands columns(index_t first, index_t count) const noexcept {
     matrix_operands part = *this;
     part.v = v.slice(3, first, count);
-    if (beta_per_value()) part.beta = beta.slice(3, first, count);
+    if (per_value()) part.beta_per_value = beta_per_value.slice(3, first, count);
     return part;
   }
 
@@ -132,8 +142,8 @@ struct matrix_operands {
   std::optional<matrix_operands> turned() const noexcept {
     matrix_operands all = *this;
     for (view<const T, 4>* x : {&all.q, &all.k, &all.v, &all.a, &all.b, &all.b_times}) *x = from_bhld(*x);
-    for (view<const G, 4>* x : {&all.gates, &all.beta}) *x = from_bhld(*x);
-    all.g = from_bdl(g);
+    for (view<const G, 4>* x : {&all.gates, &all.beta_per_value}) *x = from_bhld(*x);
+    for (view<const G, 3>* x : {&all.g, &all.beta}) *x = from_bdl(*x);
     return all;
   }
 
@@ -172,10 +182,10 @@ struct matrix_operands {
   }
   template <class Acc>
   void load_beta(const tokens& at, Acc* panel, index_t stride) const noexcept {
-    if (beta_per_value()) {
-      detail::load_tokens(beta, at, panel, stride);
+    if (per_value()) {
+      detail::load_tokens(beta_per_value, at, panel, stride);
     } else {
-      const G* from = beta.pointer(at.batch, at.token, at.head, 0);
+      const G* from = beta.pointer(at.batch, at.token, at.head);
       for (index_t i = 0; i < at.count; ++i) {
         panel[i * stride] = i < at.live ? static_cast<Acc>(from[i * beta.stride(1)]) : Acc(0);
       }
@@ -203,12 +213,13 @@ struct matrix_operands {
     }
   }
   template <class Acc>
-  void load_bonus(index_t head, Acc* row) const noexcept {
+  bool load_bonus(index_t head, Acc* row) const noexcept {
     if (u.present()) {
       detail::load_rows(view<const accum, 2>(u.pointer(head, 0), {1, u.extent(1)}, {0, u.stride(1)}), row, 0);
     } else {
       detail::zero_rows(row, 0, 1, detail::padded<Acc>(q.extent(3)));
     }
+    return u.present();
   }
 
   using gradient = operand_gradients<T, G>;
@@ -218,8 +229,8 @@ struct matrix_operands {
   template <class F>
   void for_gradients(const gradient& d, const F& f) const noexcept {
     f(names.q, q, d.q), f(names.k, k, d.k), f(names.v, v, d.v), f(names.g, g, d.g), f(names.g, gates, d.gates);
-    f(names.beta, beta, d.beta), f(names.a, a, d.a), f(names.b, b, d.b), f(names.a, b_times, d.b_times),
-        f(names.u, u, d.u);
+    f("beta", beta, d.beta), f("beta_per_value", beta_per_value, d.beta_per_value), f(names.a, a, d.a);
+    f(names.b, b, d.b), f(names.b_times, b_times, d.b_times), f(names.u, u, d.u);
   }
   /// Calls f(gradient, field, its axis of heads) for all gradients that are sums over tokens.
   template <class F>
@@ -298,13 +309,13 @@ struct matrix_operands {
   template <class Acc>
   void adjoint_beta(const tokens& at, Acc* panel, index_t stride, Acc* room, const gradient& d,
                     bool accumulate) const noexcept {
-    if (!d.beta.present()) return;
-    if (beta_per_value()) {
-      detail::store_gradient(panel, stride, d.beta, at, accumulate, room);
+    if (per_value()) {
+      detail::store_gradient(panel, stride, d.beta_per_value, at, accumulate, room);
       return;
     }
+    if (!d.beta.present()) return;
     for (index_t i = 0; i < at.count; ++i) {
-      G& to = d.beta(at.batch, at.token + i, at.head, 0);
+      G& to = d.beta(at.batch, at.token + i, at.head);
       const Acc own = i < at.live ? panel[i * stride] : Acc(0);
       to = static_cast<G>(accumulate ? static_cast<Acc>(to) + own : own);
     }

@@ -322,28 +322,23 @@ class matrix_panels {
           if (r == R) return {Write == write::delta ? s_.k : s_.removal, s_.decayed_removal};
           return {s_.q + r * query_panel(), s_.decayed_q + r * query_panel()};
         },
-        written,
+        written, Read == read::before ? load_bonus(at.head) : nullptr,
         [&](index_t r, int n) noexcept -> Acc* {
           if (r == R) return n == 0 ? s_.removal_scores : s_.a_b;
           return (n == 0 ? s_.scores : s_.q_b) + r * score_panel();
         },
         {plan_.k_stride, turned, score_stride()}, ask);
-    if constexpr (Read == read::before) {
-      p_.hooks.load_bonus(p_.hooks.op, at.head, s_.u);
-      for (index_t r = 0; r < R; ++r) {
-        for (index_t i = 0; i < at.count; ++i) {
-          s_.scores[r * score_panel() + i * (score_stride() + 1)] =
-              bonus(s_.q + r * query_panel() + i * plan_.k_stride, s_.k + i * plan_.k_stride);
-        }
-      }
-    }
   }
 
+  /// The row u, or nothing.
+  const Acc* load_bonus(index_t head) const noexcept {
+    return p_.hooks.load_bonus(p_.hooks.op, head, s_.u) ? s_.u : nullptr;
+  }
   /// q·(u ⊙ k) of one token.
-  Acc bonus(const Acc* q, const Acc* k) const noexcept {
+  Acc bonus(const Acc* q, const Acc* u, const Acc* k) const noexcept {
     simd::batch<Acc, Arch> sum(Acc(0));
-    for (index_t at = 0; at < plan_.k_stride; at += simd::width<Acc, Arch>) {
-      sum = simd::fma(simd::load<Arch>(q + at) * simd::load<Arch>(s_.u + at), simd::load<Arch>(k + at), sum);
+    for (index_t at = 0; u != nullptr && at < plan_.k_stride; at += simd::width<Acc, Arch>) {
+      sum = simd::fma(simd::load<Arch>(q + at) * simd::load<Arch>(u + at), simd::load<Arch>(k + at), sum);
     }
     return simd::reduce_add(sum);
   }

@@ -58,7 +58,7 @@ struct matrix_hooks {
   void (*load_gates)(const void* op, const tokens& at, Acc* g, index_t stride) noexcept = nullptr;
   void (*load_beta)(const void* op, const tokens& at, Acc* beta, index_t stride) noexcept = nullptr;
   void (*load_removal)(const void* op, const tokens& at, Acc* a, Acc* b, index_t stride) noexcept = nullptr;
-  void (*load_bonus)(const void* op, index_t head, Acc* u) noexcept = nullptr;
+  bool (*load_bonus)(const void* op, index_t head, Acc* u) noexcept = nullptr;
   bool beta_per_value = false;
 };
 

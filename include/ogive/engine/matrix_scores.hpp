@@ -2,6 +2,8 @@
 //
 //   P_ij = Σ_κ x_iκ y_jκ Π_{j<m≤i} a_mκ      (a reader before the decay of its own token: Π_{j<m<i})
 //
+// A reader before its own write has P_ii = Σ_κ x_iκ u_κ y_iκ by a bonus u, and 0 without one.
+//
 // A chunk is cut into tiles, a tile into blocks of four tokens. Inside a block the products run along the pairs, lanes
 // over κ. Between blocks they split into (x from its block's start) · (the blocks between) · (y to its block's end):
 // dot products of rows between the blocks of a tile, a product of matrices between tiles. Afterwards x holds the decay
@@ -90,10 +92,12 @@ OGIVE_INLINE void store_block(const simd::batch<Acc, Arch>* sum, Acc* to, index_
 }
 
 /// The pairs inside one block, whose rows the pointers name. x from the block's start goes to x.decayed, y to its end
-/// to y.decayed, the product of its decays to `whole`, where these are given.
+/// to y.decayed, the product of its decays to `whole`, where these are given; a reader before its own write sees that
+/// through the row `bonus`, if there is one.
 template <class Acc, class Arch, read Read>
-OGIVE_NOINLINE void block_scores(index_t stride, const Acc* a, const reader<Acc>& x, const written_keys<Acc>& y, Acc* whole, Acc* to,
-                                 index_t score_stride, const even_parts& ask) noexcept {
+OGIVE_NOINLINE void block_scores(index_t stride, const Acc* a, const reader<Acc>& x, const written_keys<Acc>& y,
+                                 const Acc* bonus, Acc* whole, Acc* to, index_t score_stride,
+                                 const even_parts& ask) noexcept {
   using vector = simd::batch<Acc, Arch>;
   constexpr index_t W = simd::width<Acc, Arch>;
   constexpr int T = block_tokens;
@@ -119,7 +123,10 @@ OGIVE_NOINLINE void block_scores(index_t stride, const Acc* a, const reader<Acc>
           sum[i * T + j] = simd::fma(x_i, key[j], sum[i * T + j]);
         });
       };
-      if constexpr (Read == read::before) read_keys();
+      if constexpr (Read == read::before) {
+        read_keys();
+        if (bonus != nullptr) sum[i * T + i] = simd::fma(x_i * simd::load<Arch>(bonus + at), key[i], sum[i * T + i]);
+      }
       unroll<i>([&](auto j) __attribute__((always_inline)) { key[j] = key[j] * a_i; });
       if constexpr (Read == read::after) read_keys();
     });
@@ -186,11 +193,12 @@ OGIVE_NOINLINE void carry_keys(index_t first, bool last, index_t key_dim, const 
 }
 
 /// All scores of a chunk: readers 0 … queries − 1 are q, and where the write removes, a last one is what removes.
-/// `readers(r)` gives them, `scores(r, n)` where their products with keys[n] go. There is at least one reader.
+/// `readers(r)` gives them, `scores(r, n)` where their products with keys[n] go. There is at least one reader. Those of
+/// q see their own keys[0] through the row `bonus`, if there is one and they read before they write.
 template <class Acc, class Arch, write Write, read Read, int Keys, class Readers, class Scores>
 void channel_scores(index_t count, index_t key_dim, channel_decays<Acc>& d, index_t queries, const Readers& readers,
-                    const written_keys<Acc> (&keys)[Keys], const Scores& scores, const score_strides& stride,
-                    const even_parts& ask) noexcept {
+                    const written_keys<Acc> (&keys)[Keys], const Acc* bonus, const Scores& scores,
+                    const score_strides& stride, const even_parts& ask) noexcept {
   constexpr bool removes = Write != write::additive;
   constexpr read removal = Write == write::low_rank ? read::before : read::after;
   constexpr index_t T = block_tokens;
@@ -210,11 +218,11 @@ void channel_scores(index_t count, index_t key_dim, channel_decays<Acc>& d, inde
           const written_keys<Acc> y{keys[n].y + row, r == 0 ? keys[n].decayed + row : nullptr};
           Acc* whole = r == 0 && n == 0 ? d.in_block : nullptr;
           if (removes && r == queries) {
-            block_scores<Acc, Arch, removal>(stride.rows, d.a + row, x, y, whole, scores(r, n) + corner, stride.scores,
-                                             ask);
+            block_scores<Acc, Arch, removal>(stride.rows, d.a + row, x, y, nullptr, whole, scores(r, n) + corner,
+                                             stride.scores, ask);
           } else {
-            block_scores<Acc, Arch, Read>(stride.rows, d.a + row, x, y, whole, scores(r, n) + corner, stride.scores,
-                                          ask);
+            block_scores<Acc, Arch, Read>(stride.rows, d.a + row, x, y, n == 0 ? bonus : nullptr, whole,
+                                          scores(r, n) + corner, stride.scores, ask);
           }
           for (index_t e = first; e < block; e += T) {
             cross_scores<Acc, Arch>(stride.rows, readers(r).decayed + row, keys[n].decayed + e * stride.rows,

@@ -35,6 +35,7 @@ struct sweep {
   const Acc* b = nullptr;        // of k's shape
   const Acc* beta = nullptr;     // one per token, or, with a stride, rows of V
   index_t beta_stride = 0;
+  const Acc* u = nullptr;      // what folds make the bonus of
   const Acc* bonus = nullptr;  // q_t·(u ⊙ k_t), one per token
   folds<Acc> folded;           // no weights: token by token; else tokens are whole folds
   lines_ahead* ahead = nullptr;

@@ -303,7 +303,7 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     const index_t blocks = folds_of(w.tokens), more = blocks * folded_tokens - w.tokens;
     zero_rows(s_.q + w.tokens * plan_.k_stride, plan_.k_stride, more, plan_.k_stride);
     zero_rows(s_.k + w.tokens * plan_.k_stride, plan_.k_stride, more, plan_.k_stride);
-    fold_tokens<Acc, Arch, Decay, Read>(blocks, w.q, w.k, w.decay, plan_.k_stride, s_.folded);
+    fold_tokens<Acc, Arch, Decay, Read>(blocks, w.q, w.k, w.decay, plan_.k_stride, w.u, s_.folded);
   }
   void fold_head(sweep<Acc>& w) noexcept {
     if (p_.in_place) return;
@@ -311,7 +311,7 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     zero_rows(s_.v + w.tokens * plan_.v_stride, plan_.v_stride, rows - w.tokens, plan_.v_stride);
     if constexpr (Decay == decay::per_key) fold(w);
     if constexpr (Decay == decay::scalar) decay_folded<Acc, Read>(rows / folded_tokens, w.decay, s_.folded);
-    for (index_t i = 0; Read == read::before && i < w.tokens; ++i) {
+    for (index_t i = 0; w.bonus != nullptr && i < w.tokens; ++i) {
       s_.folded.weights[i * folded_tokens + i % folded_tokens] = w.bonus[i];
     }
     w.folded = s_.folded;
@@ -336,7 +336,6 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     w.o = s_.o;
     w.v_stride = plan_.v_stride;
     w.b = s_.b;
-    w.bonus = s_.bonus;
     return w;
   }
 
@@ -363,12 +362,7 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
       load_decays(w, p_.hooks.op, at);
       load_removals(w, p_.hooks.op, at, [](index_t row) noexcept { return row; });
       ask(S, 3);
-      if constexpr (Read == read::before) {
-        p_.hooks.load_bonus(p_.hooks.op, at.head, s_.u);
-        for (index_t i = 0; i < w.tokens; ++i) {
-          s_.bonus[i] = bonus(s_.q + i * plan_.k_stride, s_.k + (i / R * R + writer()) * plan_.k_stride);
-        }
-      }
+      if constexpr (Read == read::before) load_bonuses(w, at);
       if (p_.in_place) {
         step(w, at, m, {}, s_.denominators);
       } else {
@@ -429,8 +423,8 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
           w.beta = s_.beta + i * std::max<index_t>(w.beta_stride, 1);
         }
         if constexpr (Read == read::before) {
-          hooks.load_bonus(hooks.op, head(m), s_.u);
-          s_.bonus[0] = bonus(w.q, w.k);
+          s_.bonus[0] = bonus(w.q, this->load_bonus(head(m)), w.k);
+          w.bonus = s_.bonus;
         }
         state_place<const Acc> next;
         if constexpr (Write != write::additive) {
@@ -471,6 +465,18 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
         const Acc* from = s_.v + (i / R * R + writer()) * plan_.v_stride;
         if (i % R != writer()) std::copy(from, from + plan_.v_stride, s_.v + i * plan_.v_stride);
       }
+    }
+  }
+
+  /// The bonus of each row of a sweep, or u for folds that sum it, where every row writes.
+  void load_bonuses(sweep<Acc>& w, const tokens& at) noexcept {
+    const index_t R = plan_.queries;
+    const Acc* u = this->load_bonus(at.head);
+    const bool folded = folds_tokens && Decay == decay::per_key && R == 1 && !p_.in_place;
+    w.u = folded ? u : nullptr;
+    w.bonus = folded ? nullptr : s_.bonus;
+    for (index_t i = 0; !folded && i < w.tokens; ++i) {
+      s_.bonus[i] = bonus(s_.q + i * plan_.k_stride, u, s_.k + (i / R * R + writer()) * plan_.k_stride);
     }
   }
 

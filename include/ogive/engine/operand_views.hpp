@@ -28,13 +28,6 @@ view<T, Rank + 2> over_time(const view<T, Rank>& x, index_t batch, index_t lengt
   return {x.data(), extents, strides};
 }
 
-/// x [B, L, H] as [B, L, H, 1].
-template <class T>
-view<T, 4> as_column(const view<T, 3>& x) noexcept {
-  if (!x.present()) return {};
-  return {x.data(), {x.extent(0), x.extent(1), x.extent(2), 1}, {x.stride(0), x.stride(1), x.stride(2), 1}};
-}
-
 }  // namespace detail
 }  // namespace OGIVE_ABI
 }  // namespace ogive

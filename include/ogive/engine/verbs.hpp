@@ -224,6 +224,7 @@ template <detail::keeps_checkpoints Op, class State = typename Op::default_state
 void forward(const Op& op, State&& st, const output_of<Op>& o, const options& how, context& ctx, checkpoints& kept) {
   const auto own = engine_for<Op>::template own<Op>(st);
   require(engine_for<Op>::check(op, own, o, how));
+  require(kept.check(op.name));
   engine_for<Op>::forward(op, own, o, how, ctx, kept);
 }
 

@@ -308,6 +308,7 @@ struct norm_rules {
     parameter("weight", f.weight);
     parameter("bias", f.bias);
     if (ask && f.weight.present()) ask.extents("bias", f.bias, f.weight.extents(), "as weight");
+    ask.not_negative("eps", f.eps);
   }
 
   template <class Op>

@@ -201,13 +201,14 @@ void check_window(core::checker& ask, const window_problem<T, S>& p, index_t rea
     }
   }
   const window_state<S>& st = p.st;
-  const index_t K = st.final.present()       ? st.final.extent(2)
-                    : st.initial.present()   ? st.initial.extent(2)
-                    : st.snapshots.present() ? st.snapshots.extent(2)
-                                             : st.boundaries.extent(2);
-  const bool any = st.final.present() || st.initial.present() || keeps(st);
-  if (ask && any && K < reach) {
-    ask.refuse("state") << "keeps " << K << " inputs of a channel, the layer reaches back to " << reach;
+  index_t K = 0;
+  const char* pool_of_K = nullptr;
+  for_pools(st, [&](const char* name, const auto& pool, bool) noexcept {
+    if (pool_of_K == nullptr && pool.present()) pool_of_K = name, K = pool.extent(2);
+  });
+  if (ask && pool_of_K != nullptr && K < reach) {
+    ask.refuse(pool_of_K) << "keeps K = " << K << " inputs of a channel, must be at least the " << reach
+                          << " that the layer reaches back to";
   }
   constexpr const char* letters = "[slots, D, K], D as x, one K for all pools";
   ask.pools("initial", st.initial, "final", st.final, st.initial_slots, st.final_slots, n, {0, D, K}, letters);

@@ -118,7 +118,9 @@ struct window_rules {
     constexpr const char* letters = "[sequences, D, K], one K for both";
     ask.extents("d_st.final", d_st.final, {n, D, K}, letters).extents("d_st.initial", d_st.initial, {n, D, K}, letters);
     if (ask && K < op.reach())
-      ask.refuse("d_st") << "keeps " << K << " inputs, the layer reaches back to " << op.reach();
+      ask.refuse(d_st.final.present() ? "d_st.final" : "d_st.initial")
+          << "keeps K = " << K << " inputs of a channel, must be at least the " << op.reach()
+          << " that the layer reaches back to";
     ask.extents("d.x", d.x, op.x.extents(), "[B, L, D] as x");
     const auto apart = [&](const char* field, const auto& x) noexcept {
       ask.output(field, x);

@@ -1,7 +1,7 @@
 // L3: products of panels of the size of a chunk (16 … 256 each way), which live in L1 or L2 and are used as they lie.
 //
 //   gemm_ab    C ← A B         A [m, k]  B [k, n]
-//   gemm_atb   C ← Aᵀ B        A [k, m]  B [k, n]
+//   gemm_atb   C ← Aᵀ B        A [k, m]  B [k, n], and with a second product in the same sum gemm_atb_pair
 //   gemm_abt   C ← A Bᵀ        A [m, k]  B [n, k]
 //   gemm_tril  C ← tril(A) B   A [m, m]  B [m, n], and with tril(A)ᵀ gemm_tril_turned
 //
@@ -38,6 +38,30 @@ struct dense_kernel {
     if constexpr (requires { last.begin(k); }) last.begin(k);
     sums.zero();
     sums.template product<plus>(k, a.from(i, 0), b.from(0, j));
+    sums.drain(i, j, to, last);
+  }
+};
+
+/// C = A₀ B₀ + A₁ B₁.
+template <class T, class A, class Finish>
+struct dense_pair_kernel {
+  index_t k;
+  A a[2];
+  panel<const T> b[2];
+  panel<T> c;
+  Finish finish;
+
+  static OGIVE_INLINE index_t first_row(index_t) noexcept { return 0; }
+
+  template <class Tile>
+  OGIVE_INLINE void run(index_t i, index_t j, const typename Tile::cols& cols) const noexcept {
+    Tile sums(cols);
+    const panel<T> to = c;
+    const Finish last = finish;
+    if constexpr (requires { last.begin(k); }) last.begin(2 * k);
+    sums.zero();
+    sums.template product<plus>(k, a[0].from(i, 0), b[0].from(0, j));
+    sums.template product<plus>(k, a[1].from(i, 0), b[1].from(0, j));
     sums.drain(i, j, to, last);
   }
 };
@@ -162,6 +186,17 @@ OGIVE_INLINE void gemm_atb(index_t m, index_t n, index_t k, detail::given<T> a, 
                            const Finish& finish = {}) noexcept {
   using A = detail::left<T, detail::one, index_t>;
   detail::sweep<T, Arch>(m, n, detail::dense_kernel<T, A, Finish>{k, A{a.data, {}, a.stride}, b, c, finish});
+}
+
+/// C ← A₀ᵀ B₀ + A₁ᵀ B₁, A₀ and A₁ [k, m], B₀ and B₁ [k, n]: C is read and written once.
+template <class Arch = simd::default_arch, class T, class Finish = overwrite>
+OGIVE_INLINE void gemm_atb_pair(index_t m, index_t n, index_t k, detail::given<T> a0, detail::given<T> b0,
+                                detail::given<T> a1, detail::given<T> b1, panel<T> c,
+                                const Finish& finish = {}) noexcept {
+  using A = detail::left<T, detail::one, index_t>;
+  detail::sweep<T, Arch>(m, n,
+                         detail::dense_pair_kernel<T, A, Finish>{
+                             k, {A{a0.data, {}, a0.stride}, A{a1.data, {}, a1.stride}}, {b0, b1}, c, finish});
 }
 
 /// Elements of scratch that gemm_abt and gemm_abt_lower want: B turned round.

@@ -48,13 +48,6 @@ struct delta_rule {
     }
   }
 
-  void check_own_gradients(core::checker& ask, const gradient& d) const noexcept {
-    if (ask && d.beta.present() && !beta.present()) ask.refuse("d.beta") << "is asked for, but beta is absent";
-    if (ask && d.beta_per_value.present() && !beta_per_value.present()) {
-      ask.refuse("d.beta_per_value") << "is asked for, but beta_per_value is absent";
-    }
-  }
-
   matrix_operands<T, decay::none, write::delta> operands() const noexcept {
     return {.name = name,
             .q = q,
@@ -62,16 +55,14 @@ struct delta_rule {
             .v = v,
             .scale = detail::scale_or_root(scale, q.extent(3)),
             .l2norm = qk_l2norm,
-            .beta = beta_per_value.present() ? beta_per_value : detail::as_column(beta),
+            .beta = beta,
+            .beta_per_value = beta_per_value,
             .lengths = lengths,
             .offsets = offsets,
             .head_map = head_map};
   }
   operand_gradients<T> gradients(const gradient& d) const noexcept {
-    return {.q = d.q,
-            .k = d.k,
-            .v = d.v,
-            .beta = d.beta_per_value.present() ? d.beta_per_value : detail::as_column(d.beta)};
+    return {.q = d.q, .k = d.k, .v = d.v, .beta = d.beta, .beta_per_value = d.beta_per_value};
   }
 };
 

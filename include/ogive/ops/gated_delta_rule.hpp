@@ -47,13 +47,13 @@ struct gated_delta_rule {
             .scale = detail::scale_or_root(scale, q.extent(3)),
             .l2norm = qk_l2norm,
             .g = g,
-            .beta = detail::as_column(beta),
+            .beta = beta,
             .lengths = lengths,
             .offsets = offsets,
             .head_map = head_map};
   }
   operand_gradients<T> gradients(const gradient& d) const noexcept {
-    return {.q = d.q, .k = d.k, .v = d.v, .g = d.g, .beta = detail::as_column(d.beta)};
+    return {.q = d.q, .k = d.k, .v = d.v, .g = d.g, .beta = d.beta};
   }
 };
 

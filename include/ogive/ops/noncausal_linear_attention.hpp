@@ -80,12 +80,7 @@ void check_product_fields(core::checker& ask, const Op& op) noexcept {
   }
   ask.extents("key_mask", op.key_mask, {B, S}, "[B, S] as k");
   ask.lengths(op.lengths, B);
-  if (const status fits = check_map(op.map, op.q.extents(), side::query); ask && !fits) {
-    ask.refuse("map", fits.code()) << fits.text();
-  }
-  if (const status fits = check_map(op.map, op.k.extents(), side::key); ask && !fits) {
-    ask.refuse("map", fits.code()) << fits.text();
-  }
+  check_features(ask, op);
 }
 
 /// The extents of o.
@@ -127,8 +122,10 @@ status check_product(const Op& op, const State& st, const view<typename Op::scal
   check_product_call(ask, op, st);
   if (!ask) return ask.result();
   if (st.snapshots.present() || st.boundaries.present() || st.interval != 0) {
-    ask.refuse(st.snapshots.present() ? "snapshots" : "interval")
-        << "keeps states on the way, and there is no order here";
+    ask.refuse(st.snapshots.present()    ? "snapshots"
+               : st.boundaries.present() ? "boundaries"
+                                         : "interval")
+        << "is for states on the way, and there is no order here; leave it out";
   }
   ask.extents("o", o, product_output(op), "[B, L, max(H, Hq), V]").output("o", o);
   check_apart(ask, st, "o", o,

@@ -52,6 +52,7 @@ struct retention {
             .scale = detail::scale_or_root(scale, q.extent(3)),
             .l2norm = qk_l2norm,
             .g = detail::over_time(log_gamma, q.extent(0), q.extent(1)),
+            .over_time = true,
             .lengths = lengths,
             .offsets = offsets,
             .head_map = head_map,

@@ -53,6 +53,7 @@ struct rwkv5 {
             .scale = scale,
             .l2norm = qk_l2norm,
             .gates = detail::over_time(w, r.extent(0), r.extent(1)),
+            .over_time = true,
             .u = u,
             .lengths = lengths,
             .offsets = offsets,

@@ -42,9 +42,7 @@ struct rwkv7 {
   using default_state = state<accum>;
   using default_state_gradient = state_gradient<accum>;
 
-  void check_own(core::checker& ask) const noexcept {
-    ask.given("k", k).given("a", a).extents("a", a, k.extents(), "[B, L, Hk, K] as k");
-  }
+  void check_own(core::checker& ask) const noexcept { ask.given("a", a); }
 
   matrix_operands<T, decay::per_key, write::low_rank> operands() const noexcept {
     return {.name = name,
@@ -61,7 +59,7 @@ struct rwkv7 {
             .lengths = lengths,
             .offsets = offsets,
             .head_map = head_map,
-            .names = {.q = "r", .g = "w", .a = "kk", .b = "kk"}};
+            .names = {.q = "r", .g = "w", .a = "kk", .b = "kk", .b_times = "a"}};
   }
   operand_gradients<T> gradients(const gradient& d) const noexcept {
     return {.q = d.r, .k = d.k, .v = d.v, .gates = d.w, .a = d.kk, .b_times = d.a, .one_a_and_b = true};

@@ -78,6 +78,7 @@ struct ssd {
     ask.divides("G (heads of B and C)", B.extent(2), "H (heads of x)", h);
     ask.extents("D", D, {h, D.extent(1) == 1 ? 1 : p}, "[H, P] or [H, 1]");
     ask.extents("z", z, x.extents(), "[B, L, H, P] as x").extents("dt_bias", dt_bias, {h}, "[H] as x");
+    if (qk_l2norm) ask.not_negative("qk_l2norm", *qk_l2norm);
     if (ask && !(dt_min <= dt_max)) ask.refuse("dt_min", status_code::value) << "must not be above dt_max";
   }
   template <class X, std::size_t Rank>

@@ -58,6 +58,15 @@ status check(const causal_conv_with_state<T>& node, const std::type_identity_t<t
   ask.dims("past_state", node.past_state, {B, C, k - 1}, "(B, C, k-1), B and C as input", true);
   ask.dims("output", output, {B, C, L}, "(B, C, L) as input");
   ask.dims("present_state", present_state, {B, C, k - 1}, "(B, C, k-1), B and C as input", true);
+  const auto apart = [&](const char* field, const auto& x) noexcept {
+    ask.apart(field, x, "input", node.input).apart(field, x, "weight", node.weight).apart(field, x, "bias", node.bias);
+  };
+  apart("output", output);
+  apart("present_state", present_state);
+  ask.apart("output", output, "present_state", present_state).apart("output", output, "past_state", node.past_state);
+  if (present_state.data() != node.past_state.data()) {
+    ask.apart("present_state", present_state, "past_state", node.past_state);
+  }
   if (ask && !node.silu() && node.activation != "none") {
     ask.refuse("activation", status_code::value) << "must be none, silu or swish";
   }

@@ -99,7 +99,7 @@ struct linear_attention {
     if constexpr (Write == ogive::write::delta) {
       const bool shared = beta.dim(2) == 1;
       const index_t width = beta.dim(2);
-      x.beta = {beta.data(), {beta.dim(0), beta.dim(1), H, 1}, {beta.dim(1) * width, width, shared ? 0 : 1, 1}};
+      x.beta = {beta.data(), {beta.dim(0), beta.dim(1), H}, {beta.dim(1) * width, width, shared ? 0 : 1}};
     }
     return op;
   }
@@ -154,6 +154,16 @@ status check(const linear_attention<T, S>& node, const std::type_identity_t<tens
   ask.dims("past_state", node.past_state, {B, H, K, V}, "(B, Hkv, d_k, d_v)", true);
   ask.dims("output", output, {B, L, Hq * V}, "(B, T, Hq*d_v)");
   ask.dims("present_state", present_state, {B, H, K, V}, "(B, Hkv, d_k, d_v)", true);
+  const auto apart = [&](const char* field, const auto& x) noexcept {
+    ask.apart(field, x, "query", node.query).apart(field, x, "key", node.key).apart(field, x, "value", node.value);
+    ask.apart(field, x, "decay", node.decay).apart(field, x, "beta", node.beta);
+  };
+  apart("output", output);
+  apart("present_state", present_state);
+  ask.apart("output", output, "present_state", present_state).apart("output", output, "past_state", node.past_state);
+  if (present_state.data() != node.past_state.data()) {
+    ask.apart("present_state", present_state, "past_state", node.past_state);
+  }
   if (!ask) return ask.result();
   return node.visit(
       [&](const auto& op) noexcept { return ogive::check(op, node.states(present_state), node.unpack(output, Hq)); });

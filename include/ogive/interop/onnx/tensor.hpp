@@ -25,6 +25,11 @@ class tensor_view {
   constexpr T* data() const noexcept { return data_; }
   constexpr index_t rank() const noexcept { return static_cast<index_t>(dims_.size()); }
   constexpr index_t dim(std::size_t axis) const noexcept { return static_cast<index_t>(dims_[axis]); }
+  constexpr index_t size() const noexcept {
+    index_t product = present_ ? 1 : 0;
+    for (index_t axis = 0; axis < rank(); ++axis) product *= dim(static_cast<std::size_t>(axis));
+    return product;
+  }
 
   /// As a view of that rank; absent where this is, or where the rank is another.
   template <std::size_t Rank>
@@ -62,12 +67,28 @@ class node_checker : public core::checker {
       same = x.dim(axis) >= 0 && (wanted == -1 || x.dim(axis) == wanted);
     }
     if (same) return *this;
-    status& text = refuse(input) << "has dims [";
+    write_dims(refuse(input) << "has dims ", x) << ", expected " << letters;
+    return *this;
+  }
+
+  /// A written tensor and another one have no element in common.
+  template <class T, class U>
+  node_checker& apart(const char* written, const tensor_view<T>& x, const char* other,
+                      const tensor_view<U>& y) noexcept {
+    if (!*this || !core::share(view<T, 1>(x.data(), {x.size()}), view<U, 1>(y.data(), {y.size()}))) return *this;
+    status& text = write_dims(refuse(written) << "of dims ", x) << " is written and overlaps " << other;
+    write_dims(text << " of dims ", y) << "; give it memory of its own";
+    return *this;
+  }
+
+ private:
+  template <class T>
+  static status& write_dims(status& text, const tensor_view<T>& x) noexcept {
+    text << "[";
     for (index_t axis = 0; axis < x.rank(); ++axis) {
       text << (axis == 0 ? "" : ", ") << x.dim(static_cast<std::size_t>(axis));
     }
-    text << "], expected " << letters;
-    return *this;
+    return text << "]";
   }
 };
 
