@@ -66,6 +66,7 @@ void run(trial& t) {
   run_all(t, make);
   run_rows(t, make(double()));
   run_rows(t, make(float()));
+  for (const std::string& gradient : t.file.gradients()) t.pass_over(gradient);  // there is no backward
 }
 
 const registration plain("softmax_attn", run);

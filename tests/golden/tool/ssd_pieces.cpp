@@ -60,11 +60,11 @@ view<const T, 4> stored_rows(const tensor<T, 4>& row, const tensor<T, 4>& all, i
   return view<const T, 4>(row.data(), all.extents()).slice(1, 0, length);
 }
 
-/// The sum of what the heads of each of G groups have.
+/// The sum of what the heads of each of G groups have, [1, L, H, N].
 template <class T>
 tensor<T, 4> sum_of_groups(const tensor<T, 4>& heads, index_t G) {
-  const auto [B, L, H, N] = heads.extents();
-  tensor<T, 4> sum({B, L, G, N});
+  const index_t H = heads.extent(2), N = heads.extent(3);
+  tensor<T, 4> sum({1, heads.extent(1), G, N});
   testing::for_each(heads.all(), [&](const T& x, index_t i) { sum(0, i / (N * H), i / N % H / (H / G), i % N) += x; });
   return sum;
 }
@@ -262,7 +262,7 @@ struct state_passing : piece_arguments<T> {
       const index_t n = i / (H * C), head = i / C % H, at = i % C;
       g = args.op.B(n, at, head, 0) * d_B(n, at, head, 0) / args.op.dt(n, at, head) - d_dt(n, at, head);
     });
-    testing::for_each(d_S.all(), [&, H = h, P = p](T& x, index_t i) { x += d_out(i / (H * P), 0, i / P % H, i % P); });
+    testing::for_each(d_S.all(), [&, H = h, P = p](T& d, index_t i) { d += d_out(i / (H * P), 0, i / P % H, i % P); });
     hold<T>(t, backward_form, "d_states", d_x.all());
     hold<T>(t, backward_form, "d_dA_chunk_cumsum", d_g.all());
     if (args.st.initial.present()) hold<T>(t, backward_form, "d_initial_states", d_S.all());
