@@ -147,6 +147,11 @@ struct feature_attention {
   static constexpr void for_sums(const gradient&, const F&) noexcept {}
   static constexpr bool wants_decays(const gradient&) noexcept { return false; }
   bool wants_outputs(const gradient&) const noexcept { return normalise; }
+  wanted_rows wants_rows(const gradient& d) const noexcept {
+    bool map = false;
+    if constexpr (requires { weights(d); }) map = weights(d).wanted();
+    return {d.q.present() || map, d.k.present() || map, d.v.present()};
+  }
   /// Elements of scratch that the adjoints want for a chunk.
   template <class Acc>
   index_t adjoint_room(index_t chunk) const noexcept {

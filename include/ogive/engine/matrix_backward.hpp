@@ -294,6 +294,13 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
   index_t output_head(index_t n, index_t r) const noexcept {
     return plan_.queries == 1 ? head(n) : query_head(r, group(n / members_));
   }
+  /// Whether rows have gradients that somebody wants. Those of decays are made of all rows, and per key channel of q
+  /// and k together.
+  bool wants_queries() const noexcept { return adjoint_.rows.queries || wants_rows_of_all(); }
+  bool wants_keys() const noexcept { return adjoint_.rows.keys || wants_rows_of_all(); }
+  bool wants_rows_of_all() const noexcept {
+    return adjoint_.decays || (Decay == decay::per_key && (adjoint_.rows.queries || adjoint_.rows.keys));
+  }
   bool kept() const noexcept { return all_.kept.states != nullptr; }
   Acc* state(index_t chunk, index_t n) const noexcept {
     if (kept()) return all_.kept.state(all_.kept.first(sequence_) + chunk, head(n));
@@ -458,7 +465,7 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
         std::fill_n(b_.sum_scores, (plan_.queries + (removes ? 1 : 0)) * keys * score_panel(), Acc(0));
       }
       for (index_t m = 0; m < members_; ++m) retreat_head(at, number, i * members_ + m);
-      if (Decay != decay::per_key && !single_) group_scores(panels_of(at.count));
+      if (Decay != decay::per_key && !single_ && (wants_queries() || wants_keys())) group_scores(panels_of(at.count));
       if (last || own_keys) {
         at.head = shared(p_.n.key_heads, g);
         Acc* own[] = {single_ ? d_key(0) : b_.sum_k, single_ ? d_reader(plan_.queries) : b_.sum_a,
@@ -551,7 +558,7 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     if constexpr (Write == write::low_rank) c.w = corrected(number, n);
     read_cotangents(c, at, number, n);
 
-    write_cotangents(c, n);
+    if (removes || adjoint_.rows.values) write_cotangents(c, n);
     const Acc* Y = removes ? removal_cotangents(c, X) : nullptr;
     if constexpr (Write == write::delta) {
       const index_t stride = p_.hooks.beta_per_value ? plan_.v_stride : 1;
@@ -564,24 +571,27 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     Acc boundary = decay_of_state(c);
     if (may_normalise && p_.normalise) boundary += normaliser_cotangents(c, number, n);
     move_state(c, n, Y);
-    score_cotangents(c, Y);
-    if constexpr (Decay == decay::scalar) scalar_scores(c, boundary);
-    if constexpr (Decay == decay::per_key) {
-      channel_scores_back(c);
-    } else {
-      plain_scores(c);
+    if (wants_queries() || wants_keys()) {
+      score_cotangents(c, Y);
+      if constexpr (Decay == decay::scalar) scalar_scores(c, boundary);
+      if constexpr (Decay == decay::per_key) {
+        channel_scores_back(c);
+      } else {
+        plain_scores(c);
+      }
     }
     if (may_normalise && p_.normalise) bias_cotangents(c);
-    if constexpr (Read == read::before) bonus_cotangents(at, c);
+    if (Read == read::before && (wants_queries() || wants_keys())) bonus_cotangents(at, c);
     adjoint_.load_v(adjoint_.op, at, Write == write::delta ? b_.recalled : b_.d_v, b_.d_o, plan_.v_stride, b_.d_gates,
                     b_.room);
     if constexpr (Decay == decay::per_key) {
       if (adjoint_.decays) adjoint_.load_gates(adjoint_.op, at, b_.d_gates, d_key(0), plan_.k_stride, b_.room);
     }
 
-    if constexpr (Write == write::delta) add_rows(count, d_reader(R), single_ ? d_key(0) : b_.sum_k);
+    if (Write == write::delta && wants_keys()) add_rows(count, d_reader(R), single_ ? d_key(0) : b_.sum_k);
     if (single_) return;
-    for (index_t r = 0; r < R; ++r) add_rows(count, d_reader(r), b_.sum_q + r * query_panel());
+    for (index_t r = 0; r < R && wants_queries(); ++r) add_rows(count, d_reader(r), b_.sum_q + r * query_panel());
+    if (!wants_keys()) return;
     if constexpr (Write == write::low_rank) {
       add_rows(count, d_reader(R), b_.sum_a);
       add_rows(count, d_key(1), b_.sum_b);
@@ -726,17 +736,18 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
 
   /// dx = dO S₀ᵀ of every reader, under a scalar decay with its Λ.
   void read_state(const chunk<Acc>& c, const Acc* Y) noexcept {
-    if (!c.fresh) turn_state(c.state, b_.turned);
+    if (!c.fresh && (wants_queries() || (removes && wants_keys()))) turn_state(c.state, b_.turned);
     const auto read = [&](const Acc* cotangent, Acc* to) noexcept {
       if (c.fresh) return zero_rows(to, c.k_stride, c.tokens, c.k_stride);
       times_turned(c, cotangent, b_.turned, c.decays.from_start, to);
     };
-    for (index_t r = 0; r < plan_.queries; ++r) read(d_output(r), d_reader(r));
-    if constexpr (removes) read(Y, d_reader(plan_.queries));
+    for (index_t r = 0; r < plan_.queries && wants_queries(); ++r) read(d_output(r), d_reader(r));
+    if (removes && wants_keys()) read(Y, d_reader(plan_.queries));
   }
 
   /// dy = U dSᵀ of every key, under a scalar decay with its E.
   void write_state(const chunk<Acc>& c, index_t n) noexcept {
+    if (!wants_keys()) return;
     if (!resting_) turn_state(d_state(n), b_.turned_d);
     for (int key = 0; key < keys; ++key) {
       if (resting_) {
@@ -866,7 +877,7 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     for (int key = 0; key < keys; ++key) {
       linalg::transpose<Arch>(c.tokens, p_.n.value_dim, panel<const Acc>{key == 0 ? c.v : c.w, c.v_stride},
                               panel<Acc>{b_.turned_values, turned});
-      for (index_t r = 0; r < plan_.queries + (removes ? 1 : 0); ++r) {
+      for (index_t r = 0; r < plan_.queries + (removes && wants_keys() ? 1 : 0); ++r) {
         const Acc* cotangents = r == plan_.queries ? Y : d_output(r);
         linalg::gemm_ab_lower<Arch>(c.tokens, c.tokens, p_.n.value_dim, panel<const Acc>{cotangents, c.v_stride},
                                     panel<const Acc>{b_.turned_values, turned},
@@ -900,11 +911,12 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
         const panel<const Acc> x{reader_rows(r), c.k_stride};
         const panel<Acc> d_x{d_x_of(r), c.k_stride};
         if (r == plan_.queries) {
+          if (!wants_keys()) continue;
           linalg::gemm_strict_tril<Arch>(c.tokens, c.key_dim, D, y, d_x, linalg::add{});
           linalg::gemm_strict_tril_turned<Arch>(c.tokens, c.key_dim, D, x, d_y, linalg::add{});
         } else {
-          linalg::gemm_tril<Arch>(c.tokens, c.key_dim, D, y, d_x, linalg::add{});
-          linalg::gemm_tril_turned<Arch>(c.tokens, c.key_dim, D, x, d_y, linalg::add{});
+          if (wants_queries()) linalg::gemm_tril<Arch>(c.tokens, c.key_dim, D, y, d_x, linalg::add{});
+          if (wants_keys()) linalg::gemm_tril_turned<Arch>(c.tokens, c.key_dim, D, x, d_y, linalg::add{});
         }
       }
     }
@@ -1119,12 +1131,18 @@ struct matrix_backward_binding {
     return *static_cast<const matrix_backward_binding*>(bound);
   }
 
+  wanted_rows rows_wanted() const noexcept {
+    if constexpr (requires { op->wants_rows(*d); }) return op->wants_rows(*d);
+    return {};
+  }
+
   template <class Acc>
   matrix_adjoints<Acc> adjoints() const noexcept {
     matrix_adjoints<Acc> all{
         .op = this,
         .outputs = op->wants_outputs(*d),
         .decays = op->wants_decays(*d),
+        .rows = rows_wanted(),
         .ahead = [](const void* bound, const tokens& at,
                     lines_ahead& lines) noexcept { lines.add(ahead_of(*self(bound).outputs, at)); },
         .store =

@@ -256,6 +256,11 @@ struct matrix_operands {
   }
   static constexpr bool wants_outputs(const gradient&) noexcept { return false; }
   static bool wants_decays(const gradient& d) noexcept { return d.g.present() || d.gates.present(); }
+  static wanted_rows wants_rows(const gradient& d) noexcept {
+    const bool u = d.u.present();
+    return {d.q.present() || u, d.k.present() || d.a.present() || d.b.present() || d.b_times.present() || u,
+            d.v.present()};
+  }
 
   template <class Acc>
   void adjoint_store(const tokens& at, const view<const T, 4>& d_o, const Acc*, const Acc*, Acc* panel, index_t stride,

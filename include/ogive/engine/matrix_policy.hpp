@@ -75,6 +75,13 @@ struct matrix_hooks {
   bool beta_per_value = false;
 };
 
+/// Gradients that somebody wants: what depends on rows of q, on those of k, of removals and of u, and on those of v.
+struct wanted_rows {
+  bool queries = true;
+  bool keys = true;
+  bool values = true;
+};
+
 /// The adjoints of the hooks: panels of gradients go to the caller's gradients, where these are wanted. `store` turns
 /// the cotangent of o into d_o, and into the gradient of the denominator; where `outputs` says so it is given what the
 /// forward stored. For load_q rows of padding are live where their output is asked for. load_v is also given d_o, for
@@ -84,7 +91,8 @@ template <class Acc>
 struct matrix_adjoints {
   const void* op;
   bool outputs;
-  bool decays;                                                                           // wanted
+  bool decays;  // wanted
+  wanted_rows rows;
   void (*ahead)(const void* op, const tokens& at, detail::lines_ahead& lines) noexcept;  // of the cotangents of o
   void (*store)(const void* op, const tokens& at, const Acc* o, const Acc* denominator, Acc* d_o, index_t stride,
                 Acc* d_denominator, Acc* room) noexcept;

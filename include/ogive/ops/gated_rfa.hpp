@@ -86,6 +86,7 @@ struct gated_features : feature_attention<T, Map> {
   static constexpr void for_sums(const gradient&, const F&) noexcept {}
   static bool wants_decays(const gradient& d) noexcept { return d.g.present(); }
   bool wants_outputs(const gradient& d) const noexcept { return ungated::wants_outputs(d.features); }
+  wanted_rows wants_rows(const gradient& d) const noexcept { return ungated::wants_rows(d.features); }
   template <class Acc>
   index_t adjoint_room(index_t chunk) const noexcept {
     const matrix_extents n = this->extents();

@@ -153,6 +153,9 @@ struct ssd {
   }
   bool wants_outputs(const gradient& d) const noexcept { return d.z.present(); }
   bool wants_decays(const gradient& d) const noexcept { return d.A.present() || d.dt.present() || d.dt_bias.present(); }
+  static wanted_rows wants_rows(const gradient& d) noexcept {
+    return {d.C.present(), d.B.present(), d.x.present() || d.dt.present() || d.dt_bias.present()};
+  }
 
   template <class Acc>
   void adjoint_q(const tokens& at, Acc* panel, index_t stride, Acc* room, const gradient& d,
