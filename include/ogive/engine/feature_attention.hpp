@@ -148,9 +148,9 @@ struct feature_attention {
   static constexpr bool wants_decays(const gradient&) noexcept { return false; }
   bool wants_outputs(const gradient&) const noexcept { return normalise; }
   wanted_rows wants_rows(const gradient& d) const noexcept {
-    bool map = false;
-    if constexpr (requires { weights(d); }) map = weights(d).wanted();
-    return {d.q.present() || map, d.k.present() || map, d.v.present()};
+    bool learned = false;
+    if constexpr (requires { weights(d); }) learned = weights(d).wanted();
+    return {d.q.present() || learned, d.k.present() || learned, d.v.present()};
   }
   /// Elements of scratch that the adjoints want for a chunk.
   template <class Acc>
