@@ -3,7 +3,8 @@
 //
 // A sampler that has gradients names them, `gradients`: pointers to the members of gradient<Op>, in the order of its
 // tokens, keys with a length of their own, and parameters, of which the last may have none; smooth(op) moves arguments
-// away from where they have no slope.
+// away from where they have no slope; strengthen(random, op) gives strong gates whose slopes differences can see, where
+// those of harden(random, op) are too steep for them.
 #pragma once
 
 #include <ogive/engine/verbs.hpp>
@@ -204,7 +205,9 @@ void gradients_are_slopes(std::uint64_t seed, report& found) {
   static_assert(std::is_same_v<typename Op::scalar, double>, "differences want double");
   for_seeds(seed, 6, [&](std::uint64_t s) {
     gradient_trial<Op> x(s, 33);
-    if constexpr (requires { x.op.dt; }) {                   // steps have to stay positive
+    if constexpr (requires { sampler<Op>::strengthen(x.random, x.op); }) {
+      if (coin(x.random)) sampler<Op>::strengthen(x.random, x.op);
+    } else if constexpr (requires { x.op.dt; }) {            // steps have to stay positive
     } else if constexpr (requires { x.given.z_initial; }) {  // slopes of quotients change too fast
     } else if constexpr (hardens<Op>) {
       if (coin(x.random)) sampler<Op>::harden(x.random, x.op);

@@ -35,8 +35,8 @@ struct sampler<gated_rfa<T, Map>> : linear_attention_sampler<gated_rfa, T, Map> 
     x.g = draw_uniform<accum_t<T>>(random, room, shape<3>{batch, length, x.k.extent(2)}, -1, 0);
     return x;
   }
-  /// Lengthens short rows, whose directions have steep slopes. A denominator of next to nothing, 1 − f, is steep beside a
-  /// small ε.
+  /// Lengthens short rows, whose directions have steep slopes. A denominator of next to nothing, 1 − f, is steep beside
+  /// a small ε.
   static void smooth(op& x) {
     x.eps += 1;
     for (const auto& rows : {x.q, x.k}) {
@@ -55,6 +55,12 @@ struct sampler<gated_rfa<T, Map>> : linear_attention_sampler<gated_rfa, T, Map> 
   }
   /// None that grows: its weight would be negative.
   static void harden(rng& random, op& x) { harden_gates(random, x.g); }
+
+  /// With an ε in every denominator: what a gate of next to nothing lets in is none.
+  static void strengthen(rng& random, op& x) {
+    harden(random, x);
+    if (x.eps_at == eps_placement::none) x.eps_at = eps_placement::sum;
+  }
 
   /// Those of linear attention; for numerator and denominator a few more per token, and those of its decay.
   static index_t roundings(const op& x) {

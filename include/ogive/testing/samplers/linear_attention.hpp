@@ -12,7 +12,8 @@
 namespace ogive::testing {
 
 /// Draws a map and evaluates its definition on rows. `signed_features`: features may cancel, so quotients of them have
-/// no bound; `positioned`: they depend on the place of the token.
+/// no bound; `positioned`: they depend on the place of the token; `widest`: the longest rows that it is drawn for, 65
+/// unless said; define_magnitudes: its features of the magnitudes of all terms, where rounding is not relative to them.
 template <class Map>
 struct map_sampler;
 
@@ -40,10 +41,45 @@ template <>
 struct map_sampler<maps::taylor> {
   static constexpr bool positioned = false;
   static constexpr bool signed_features = true;
+  static constexpr index_t widest = 5;
   static maps::taylor draw(rng&, memory&, index_t) { return {}; }
   template <class Acc, class T>
   static tensor<Acc, 2> define(const maps::taylor&, const view<T, 2>& rows, const map_site&) {
     return reference::taylor<Acc>(rows);
+  }
+};
+/// Rows that are normalised lose digits where they differ little from their mean.
+template <class P>
+struct map_sampler<maps::rebased<P>> {
+  static constexpr bool positioned = false;
+  static constexpr bool signed_features = true;
+  static constexpr index_t widest = 8;
+  static maps::rebased<P> draw(rng& random, memory& room, index_t d) {
+    maps::rebased<P> map{.normalise = coin(random), .eps = random.uniform(0.5, 1)};
+    if (coin(random)) map.gamma = draw_uniform<P>(random, room, shape<1>{d}, 0.5, 1.5);
+    if (coin(random)) map.beta = draw_uniform<P>(random, room, shape<1>{d});
+    return map;
+  }
+  template <class Acc, class T>
+  static tensor<Acc, 2> define(const maps::rebased<P>& map, const view<T, 2>& rows, const map_site&) {
+    return reference::rebased<Acc>(rows, map.normalise, map.gamma, map.beta, map.eps);
+  }
+  /// γ (|x| + mean |x|) / √ε + |β|, squared.
+  template <class Acc, class T>
+  static tensor<Acc, 2> define_magnitudes(const maps::rebased<P>& map, const view<T, 2>& rows, const map_site&) {
+    const index_t d = rows.extent(1);
+    tensor<Acc, 2> u(rows.extents());
+    for (index_t r = 0; r < rows.extent(0); ++r) {
+      Acc mean(0);
+      for (index_t c = 0; c < d; ++c) mean += std::fabs(static_cast<Acc>(rows(r, c))) / static_cast<Acc>(d);
+      for (index_t c = 0; c < d; ++c) {
+        u(r, c) = std::fabs(static_cast<Acc>(rows(r, c)));
+        if (map.normalise) u(r, c) = (u(r, c) + mean) / std::sqrt(static_cast<Acc>(map.eps));
+        if (map.gamma.present()) u(r, c) *= std::fabs(static_cast<Acc>(map.gamma(c)));
+        if (map.beta.present()) u(r, c) += std::fabs(static_cast<Acc>(map.beta(c)));
+      }
+    }
+    return reference::rebased<Acc>(view<const Acc, 2>(u.all()), false);
   }
 };
 template <>
@@ -57,9 +93,19 @@ struct map_sampler<maps::cosformer> {
   }
 };
 
-/// Rows as features: φ of every token, normalised if so, at its place in its own sequence.
+template <class Map>
+constexpr index_t widest_rows() {
+  if constexpr (requires { map_sampler<Map>::widest; }) {
+    return map_sampler<Map>::widest;
+  } else {
+    return 65;
+  }
+}
+
+/// Rows as features: φ of every token, normalised if so, at its place in its own sequence; or of their magnitudes.
 template <class Op, class T>
-view<double, 4> features_of(const Op& op, memory& room, const view<const T, 4>& x, side which) {
+view<double, 4> features_of(const Op& op, memory& room, const view<const T, 4>& x, side which,
+                            bool magnitudes = false) {
   using wide = std::conditional_t<std::is_same_v<typename Op::accum, double>, long double, double>;
   const index_t K = features(op.map, x.extent(3));
   const auto given = room.copy<double>(x);
@@ -74,9 +120,13 @@ view<double, 4> features_of(const Op& op, memory& room, const view<const T, 4>& 
   for (const reference::sequence& s : reference::sequences(op, x.extent(0), x.extent(1))) {
     for (index_t h = 0; h < x.extent(2); ++h) {
       const auto rows = view<const double, 4>(given)[s.batch].slice(0, s.begin, s.end - s.begin).permute({1, 0, 2})[h];
-      const auto mapped =
-          map_sampler<decltype(op.map)>::template define<wide>(op.map, rows, {op.position, which, s.batch, h});
-      memory::assign(y[s.batch].slice(0, s.begin, s.end - s.begin).permute({1, 0, 2})[h], mapped.all());
+      const auto to = y[s.batch].slice(0, s.begin, s.end - s.begin).permute({1, 0, 2})[h];
+      const map_site first{op.position, which, s.batch, h};
+      using sampled = map_sampler<decltype(op.map)>;
+      memory::assign(to, sampled::template define<wide>(op.map, rows, first).all());
+      if constexpr (requires { sampled::template define_magnitudes<wide>(op.map, rows, first); }) {
+        if (magnitudes) memory::assign(to, sampled::template define_magnitudes<wide>(op.map, rows, first).all());
+      }
     }
   }
   return y;
@@ -84,10 +134,10 @@ view<double, 4> features_of(const Op& op, memory& room, const view<const T, 4>& 
 
 /// The operator in double, with features for q and k.
 template <template <class, class> class Attention, class T, class Map>
-Attention<double, maps::identity> featured(const Attention<T, Map>& op, memory& room) {
+Attention<double, maps::identity> featured(const Attention<T, Map>& op, memory& room, bool magnitudes = false) {
   Attention<double, maps::identity> wide;
-  wide.q = features_of(op, room, op.q, side::query);
-  wide.k = features_of(op, room, op.k, side::key);
+  wide.q = features_of(op, room, op.q, side::query, magnitudes);
+  wide.k = features_of(op, room, op.k, side::key, magnitudes);
   wide.v = room.copy<double>(op.v);
   wide.normalise = op.normalise;
   if (op.scale) wide.scale = static_cast<double>(*op.scale);
@@ -110,7 +160,7 @@ struct linear_attention_sampler {
 
   static op draw(rng& random, memory& room, index_t batch, index_t length, index_t keys) {
     const head_counts heads_of = draw_heads(random);
-    const index_t D = odd_extent(random, std::is_same_v<Map, maps::taylor> ? 5 : 65);
+    const index_t D = odd_extent(random, widest_rows<Map>());
     op x;
     x.map = map_sampler<Map>::draw(random, room, D);
     x.normalise = !map_sampler<Map>::signed_features && coin(random);
@@ -148,7 +198,7 @@ struct linear_attention_sampler {
     reference::evaluate_masked<Acc>(featured(x, room), st, o);
   }
   static Attention<double, maps::identity> absolute(const op& x, memory& room) {
-    auto all = featured(x, room);
+    auto all = featured(x, room, true);
     all.q = testing::absolute(room, all.q);
     all.k = testing::absolute(room, all.k);
     all.v = testing::absolute(room, all.v);

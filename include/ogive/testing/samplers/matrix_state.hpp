@@ -125,9 +125,10 @@ struct additive_sampler : matrix_state_sampler<Op> {
 /// may carry, in units of the roundings of one token.
 ///
 /// With u_t written along k_t (the delta rule), or w_t = Sᵀ a_t along b_t, an error in a column of S goes through
-/// T = (I − β k kᵀ) D, or D + b aᵀ, from token to token: by at most ρ = max(1, |1 − β‖k‖²|)·max d, or max d + ‖a‖‖b‖,
-/// in the Euclidean norm. New ones come from what a token adds up: S' = D S, kᵀ S', the write. In chunks a state is
-/// kept as S₀ and all writes since, so its terms may exceed its norm: their sum is P ≤ max d · P + ‖k‖|u|. Then
+/// T = (I − β k kᵀ) D, or D + b aᵀ, from token to token: by at most ρ = max(1, |1 − β‖k‖²|)·max d in the Euclidean
+/// norm, or max d + ‖a‖‖b‖, or, with T = D (I − γ a aᵀ) + r aᵀ, max(1, |1 − γ‖a‖²|)·max d + ‖a‖‖r‖ for whatever γ. New
+/// ones come from what a token adds up: S' = D S, kᵀ S', the write. In chunks a state is kept as S₀ and all writes
+/// since, so its terms may exceed its norm: their sum is P ≤ max d · P + ‖k‖|u|. Then
 ///
 ///   E_t = ρ E_{t-1} + (1 + |β|‖k‖²) max(d + |g| d) P_{t-1} + ‖k‖(|β v| + |u|)
 ///
@@ -185,12 +186,20 @@ struct sampler<carried_errors<Op>> {
       d = std::fmax(d, x.d(r));
       rounded = std::fmax(rounded, x.d(r) * (1 + std::fabs(loss)));
     }
-    const double k = norm(x.k.all()), removal = norm(x.a.all()) * norm(x.b.all());
+    const double k = norm(x.k.all()), a = norm(x.a.all()), removal = a * norm(x.b.all());
+    double along = 0, square = 0, rest = 0;
+    for (index_t r = 0; r < x.d.extent(0); ++r) {
+      const double decayed = x.d(r) * x.a(r);
+      along -= x.b(r) * decayed, square += decayed * decayed;
+    }
+    const double gamma = square > 0 ? along / square : 0;
+    for (index_t r = 0; r < x.d.extent(0); ++r) rest += std::pow(x.b(r) + gamma * x.d(r) * x.a(r), 2);
+    const double reflected = d * std::fmax(1, std::fabs(1 - gamma * a * a)) + a * std::sqrt(rest);
     for (std::size_t i = 0; i < columns.size(); ++i) {
       const auto c = static_cast<index_t>(i);
       column& one = columns[i];
       const double beta = std::fabs(x.beta(c)), v = std::fabs(x.v(c));
-      double rho = d + removal;
+      double rho = std::fmin(d + removal, reflected);
       double write = k * v;
       double terms = (rounded + removal) * one.P + write;
       if constexpr (reference::detail::delta_fields<Op>) {

@@ -57,6 +57,17 @@ struct sampler<ssd<T>> {
     }
   }
 
+  /// Decays from −50 to −1e-6, side by side. Steps of next to nothing may be moved below 0.
+  static void strengthen(rng& random, op& x) {
+    constexpr accum steps[] = {accum(5e-7), accum(0.05), accum(1), accum(25)};
+    x.dt_min = -1;
+    x.dt_max = std::numeric_limits<accum>::infinity();
+    x.dt_softplus = false;
+    x.dt_bias = {};
+    for_each(x.A, [](const accum& a, index_t h) { const_cast<accum&>(a) = accum(-2) / static_cast<accum>(1 + h); });
+    for_each(x.dt, [&](const accum& d, index_t) { const_cast<accum&>(d) = steps[random.integer(0, 3)]; });
+  }
+
   /// Moves steps away from the limits, where they have no slope.
   static void smooth(op& x) {
     for_each(x.dt, [&](const accum& dt, index_t i) {
