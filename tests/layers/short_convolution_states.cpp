@@ -187,7 +187,7 @@ TEST_CASE("short convolutions that do not fit are refused") {
   bad = x.op;
   bad.bias = x.op.x[0][0].slice(0, 0, 3);
   refused(bad, {}, "bias");
-  refused(x.op, {.initial = x.initial.slice(2, 0, 2)}, "reaches back to 3");
+  refused(x.op, {.initial = x.initial.slice(2, 0, 2)}, "at least the 3 that the layer reaches back to");
   bad = x.op;
   bad.activation = activation::sigmoid;
   refused(bad, {}, "silu");
