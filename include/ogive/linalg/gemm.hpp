@@ -19,12 +19,12 @@ namespace linalg {
 
 namespace detail {
 
-/// C = A B, all of it.
-template <class T, class A, class Finish>
+/// C = Σ A_p B_p over some products of equal depth, all of it.
+template <class T, class A, class Finish, std::size_t Products = 1>
 struct dense_kernel {
   index_t k;
-  A a;
-  panel<const T> b;
+  A a[Products];
+  panel<const T> b[Products];
   panel<T> c;
   Finish finish;
 
@@ -35,33 +35,12 @@ struct dense_kernel {
     Tile sums(cols);
     const panel<T> to = c;  // copies, since the compiler must take it that stores change what a reference names
     const Finish last = finish;
-    if constexpr (requires { last.begin(k); }) last.begin(k);
+    if constexpr (requires { last.begin(k); }) last.begin(static_cast<index_t>(Products) * k);
     sums.zero();
-    sums.template product<plus>(k, a.from(i, 0), b.from(0, j));
-    sums.drain(i, j, to, last);
-  }
-};
-
-/// C = A₀ B₀ + A₁ B₁.
-template <class T, class A, class Finish>
-struct dense_pair_kernel {
-  index_t k;
-  A a[2];
-  panel<const T> b[2];
-  panel<T> c;
-  Finish finish;
-
-  static OGIVE_INLINE index_t first_row(index_t) noexcept { return 0; }
-
-  template <class Tile>
-  OGIVE_INLINE void run(index_t i, index_t j, const typename Tile::cols& cols) const noexcept {
-    Tile sums(cols);
-    const panel<T> to = c;
-    const Finish last = finish;
-    if constexpr (requires { last.begin(k); }) last.begin(2 * k);
-    sums.zero();
-    sums.template product<plus>(k, a[0].from(i, 0), b[0].from(0, j));
-    sums.template product<plus>(k, a[1].from(i, 0), b[1].from(0, j));
+    [&]<std::size_t... P>(std::index_sequence<P...>) __attribute__((always_inline)) {
+      (sums.template product<plus>(k, a[P].from(i, 0), b[P].from(0, j)), ...);
+    }
+    (std::make_index_sequence<Products>{});
     sums.drain(i, j, to, last);
   }
 };
@@ -177,7 +156,7 @@ template <class Arch = simd::default_arch, class T, class Finish = overwrite>
 OGIVE_INLINE void gemm_ab(index_t m, index_t n, index_t k, detail::given<T> a, detail::given<T> b, panel<T> c,
                           const Finish& finish = {}) noexcept {
   using A = detail::left<T, index_t, detail::one>;
-  detail::sweep<T, Arch>(m, n, detail::dense_kernel<T, A, Finish>{k, A{a.data, a.stride, {}}, b, c, finish});
+  detail::sweep<T, Arch>(m, n, detail::dense_kernel<T, A, Finish>{k, {A{a.data, a.stride, {}}}, {b}, c, finish});
 }
 
 /// C ← Aᵀ B, A [k, m], B [k, n].
@@ -185,7 +164,7 @@ template <class Arch = simd::default_arch, class T, class Finish = overwrite>
 OGIVE_INLINE void gemm_atb(index_t m, index_t n, index_t k, detail::given<T> a, detail::given<T> b, panel<T> c,
                            const Finish& finish = {}) noexcept {
   using A = detail::left<T, detail::one, index_t>;
-  detail::sweep<T, Arch>(m, n, detail::dense_kernel<T, A, Finish>{k, A{a.data, {}, a.stride}, b, c, finish});
+  detail::sweep<T, Arch>(m, n, detail::dense_kernel<T, A, Finish>{k, {A{a.data, {}, a.stride}}, {b}, c, finish});
 }
 
 /// C ← A₀ᵀ B₀ + A₁ᵀ B₁, A₀ and A₁ [k, m], B₀ and B₁ [k, n]: C is read and written once.
@@ -195,7 +174,7 @@ OGIVE_INLINE void gemm_atb_pair(index_t m, index_t n, index_t k, detail::given<T
                                 const Finish& finish = {}) noexcept {
   using A = detail::left<T, detail::one, index_t>;
   detail::sweep<T, Arch>(m, n,
-                         detail::dense_pair_kernel<T, A, Finish>{
+                         detail::dense_kernel<T, A, Finish, 2>{
                              k, {A{a0.data, {}, a0.stride}, A{a1.data, {}, a1.stride}}, {b0, b1}, c, finish});
 }
 
@@ -220,7 +199,7 @@ OGIVE_INLINE void gemm_ab_lower(index_t m, index_t n, index_t k, detail::given<T
                                 const Finish& finish = {}) noexcept {
   using A = detail::left<T, index_t, detail::one>;
   detail::sweep<T, Arch>(m, n < m ? n : m,
-                         detail::lower_kernel<T, A, Finish, Arch>{{k, A{a.data, a.stride, {}}, b, c, finish}});
+                         detail::lower_kernel<T, A, Finish, Arch>{{k, {A{a.data, a.stride, {}}}, {b}, c, finish}});
 }
 
 /// The elements of A Bᵀ with j ≤ i (A [m, k], B [n, k]), with gemm_abt_scratch(n, k) elements of scratch.

@@ -31,7 +31,7 @@ OGIVE_NOINLINE void gemv_ab(index_t n, index_t k, const std::type_identity_t<T>*
   using A = detail::left<T, index_t, detail::one>;
   constexpr std::size_t N = detail::row_vectors;
   constexpr index_t W = simd::width<T, Arch>, block = static_cast<index_t>(N) * W;
-  const detail::dense_kernel<T, A, Finish> kernel{k, A{a, 0, {}}, b, panel<T>{c, 0}, finish};
+  const detail::dense_kernel<T, A, Finish> kernel{k, {A{a, 0, {}}}, {b}, panel<T>{c, 0}, finish};
   const detail::columns<T, Arch, N, false> whole{simd::lanes<T, Arch>(W)};
   index_t j = 0;
   for (; j + block <= n; j += block) kernel.template run<detail::tile<T, Arch, 1, N, false>>(0, j, whole);
