@@ -152,19 +152,23 @@ OGIVE_NOINLINE void tile_adjoint(index_t n, index_t count, index_t key_dim, inde
       const vector whole = from[i + N - 1], before_block = starts[block];
       vector gates[N], inside = crossing;
       unroll<N>([&](auto m) __attribute__((always_inline)) { gates[m] = vector(Acc(0)); });
+      // The row of token m under the decays from the start of its block to where it reads.
+      const auto from_block = [&]<read By, int M>(std::integral_constant<int, M> m, const vector& x)
+          __attribute__((always_inline)) {
+        if constexpr (By == read::after) {
+          return from[i + m] * x;
+        } else if constexpr (M > 0) {
+          return from[i + m - 1] * x;
+        } else {
+          return x;
+        }
+      };
       // What a reader takes from before the block, and gives to the keys there.
       const auto reads = [&]<read By, bool First>(index_t r) __attribute__((always_inline)) {
         const row_adjoint<Acc> x = readers(r);
         vector decayed[N], d[N];
         unroll<N>([&](auto m) __attribute__((always_inline)) {
-          const vector x_m = simd::load<Arch>(x.rows + row + m * stride);
-          if constexpr (By == read::after) {
-            decayed[m] = from[i + m] * x_m;
-          } else if constexpr (m == 0) {
-            decayed[m] = x_m;
-          } else {
-            decayed[m] = from[i + m - 1] * x_m;
-          }
+          decayed[m] = from_block.template operator()<By>(m, simd::load<Arch>(x.rows + row + m * stride));
           d[m] = vector(Acc(0));
         });
         unroll<Keys>([&](auto k) __attribute__((always_inline)) {
@@ -202,13 +206,7 @@ OGIVE_NOINLINE void tile_adjoint(index_t n, index_t count, index_t key_dim, inde
           const vector more_through = simd::fma(decayed[m], all, through);
           gates[m] = gates[m] + (By == read::after ? more_through : through);
           through = more_through;
-          if constexpr (By == read::after) {
-            simd::store(to, from[i + m] * all);
-          } else if constexpr (m == 0) {
-            simd::store(to, all);
-          } else {
-            simd::store(to, from[i + m - 1] * all);
-          }
+          simd::store(to, from_block.template operator()<By>(std::integral_constant<int, m>{}, all));
         });
       };
       reads.template operator()<Read, true>(0);
