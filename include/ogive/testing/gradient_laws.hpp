@@ -83,13 +83,21 @@ gradients_found<Op> run_backward(const Op& op, const State& given, const cotange
   backward(op, given, c.o, found.st, found.d, how, ctx);
   return found;
 }
+/// Scratch of the size that `backward_scratch_bytes` says, all NaN.
+struct poisoned_backward_scratch {
+  tensor<std::byte, 1> bytes;
+  context ctx;
+
+  template <class Op>
+  explicit poisoned_backward_scratch(const Op& op, const options& how = {})
+      : bytes({static_cast<index_t>(backward_scratch_bytes(op, how))}, std::byte{0xff}), ctx(bytes.flat()) {}
+};
+
 template <class Op, class State>
 gradients_found<Op> run_backward(const Op& op, const State& given, const cotangents_of<Op>& c, const options& how,
                                  layout where = layout::dense) {
-  const auto bytes = static_cast<index_t>(backward_scratch_bytes(op, how));
-  tensor<std::byte, 1> scratch({bytes}, std::byte{0xff});
-  context ctx(scratch.flat());
-  return run_backward(op, given, c, how, ctx, where);
+  poisoned_backward_scratch scratch(op, how);
+  return run_backward(op, given, c, how, scratch.ctx, where);
 }
 
 template <class Op, class F>
@@ -344,7 +352,8 @@ void backward_is_one(std::uint64_t seed, report& found) {
           if (static_cast<const void*>(&other) == static_cast<const void*>(&values)) whole = all;
         }
       });
-      backward(x.op, x.given, x.c.o, alone.st, alone.d);
+      poisoned_backward_scratch scratch(x.op);
+      backward(x.op, x.given, x.c.o, alone.st, alone.d, {}, scratch.ctx);
       found.none(difference(mine, whole), x, "alone");
     });
   });
