@@ -37,15 +37,16 @@ struct matrix_checkpoints {
     return all;
   }
 
+  /// What the call has comes before what follows from it.
   static constexpr const char* numbers[] = {
-      "bytes of a number", "tokens of an interval", "B", "L", "sequences", "Hq", "Hk", "H", "K", "V", "row of a state",
-      "row of z"};
+      "bytes of a number", "B",       "L", "sequences", "Hq", "Hk", "H", "K", "V", "tokens of an interval",
+      "row of a state",    "row of z"};
   /// What call it is.
   static checkpoints::call call_of(const char* op, const matrix_problem<Acc>& p, index_t interval) noexcept {
     const matrix_extents& n = p.n;
     return {op,
-            {static_cast<index_t>(sizeof(Acc)), interval, n.batch, n.length, p.sequences, n.query_heads, n.key_heads,
-             n.heads, n.key_dim, n.value_dim, p.plan.state_rows, p.plan.k_stride},
+            {static_cast<index_t>(sizeof(Acc)), n.batch, n.length, p.sequences, n.query_heads, n.key_heads, n.heads,
+             n.key_dim, n.value_dim, interval, p.plan.state_rows, p.plan.k_stride},
             p.offsets,
             p.lengths};
   }
