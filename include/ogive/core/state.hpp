@@ -18,9 +18,9 @@ namespace ogive {
 ///   speculated tokens can be taken back.
 /// - `boundaries`: the state after n tokens of a whole sequence where n is a multiple of `interval`. `position` tokens
 ///   (per sequence, 0 if absent) came before this call. The i-th boundary that sequence s reaches in it goes into the
-///   slot boundary_slots(s, i), [sequences, at least the most that one reaches]. Chunks end at boundaries, wanted or not:
-///   a run that starts from one, with its `interval` and `position`, has the bits of a run that came through it, with
-///   form and chunk given.
+///   slot boundary_slots(s, i), [sequences, at least the most that one reaches]. Chunks end at boundaries, wanted or
+///   not: a run that starts from one, with its `interval` and `position`, has the bits of a run that came through it,
+///   with form and chunk given.
 template <storage S>
 struct state {
   using storage_type = S;
