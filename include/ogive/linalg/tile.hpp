@@ -255,7 +255,7 @@ class tile {
   }
   template <std::size_t... J>
   OGIVE_INLINE void load_row(const T* p, std::index_sequence<J...>) noexcept {
-    ((b_[J] = cols_.template load<J>(p)), ...);
+    ((b_[J] = R > 1 ? simd::keep(cols_.template load<J>(p)) : cols_.template load<J>(p)), ...);
   }
   template <std::size_t Row, std::size_t... J>
   OGIVE_INLINE void take_row(std::index_sequence<J...>) noexcept {

@@ -82,6 +82,15 @@ OGIVE_INLINE void store(T* p, const batch<T, Arch>& x) noexcept {
   x.store_unaligned(p);
 }
 
+/// x, which stays in a register while it is used. GCC reads what it has loaded anew for each use, as an operand from
+/// memory: with several uses to a load that takes more loads than there are ports.
+template <class T, class Arch>
+OGIVE_INLINE batch<T, Arch> keep(const batch<T, Arch>& x) noexcept {
+  auto kept = static_cast<typename batch<T, Arch>::register_type>(x);
+  if constexpr (requires { native::keep(kept); }) native::keep(kept);
+  return kept;
+}
+
 /// The first `count` lanes, 0 ≤ count; more than the width means all. Made once, used for many loads and stores.
 template <class T, class Arch = default_arch>
 class lanes {

@@ -23,6 +23,7 @@ none sqrt(none&);
 none min(none&, none&);
 none max(none&, none&);
 none stream(none&);
+void keep(none&);
 none scale2(none&, none&);
 none sum(none&);
 none largest(none&);
@@ -101,6 +102,20 @@ OGIVE_INLINE void stream(double* p, __m256d x) noexcept { _mm256_stream_pd(p, x)
 #if defined(__AVX512F__)
 OGIVE_INLINE void stream(float* p, __m512 x) noexcept { _mm512_stream_ps(p, x); }
 OGIVE_INLINE void stream(double* p, __m512d x) noexcept { _mm512_stream_pd(p, x); }
+#endif
+
+// x, which the compiler must hold in a register.
+#if defined(__SSE2__) && defined(__GNUC__)
+OGIVE_INLINE void keep(__m128& x) noexcept { __asm__("" : "+x"(x)); }
+OGIVE_INLINE void keep(__m128d& x) noexcept { __asm__("" : "+x"(x)); }
+#endif
+#if defined(__AVX__) && defined(__GNUC__)
+OGIVE_INLINE void keep(__m256& x) noexcept { __asm__("" : "+x"(x)); }
+OGIVE_INLINE void keep(__m256d& x) noexcept { __asm__("" : "+x"(x)); }
+#endif
+#if defined(__AVX512F__) && defined(__GNUC__)
+OGIVE_INLINE void keep(__m512& x) noexcept { __asm__("" : "+v"(x)); }
+OGIVE_INLINE void keep(__m512d& x) noexcept { __asm__("" : "+v"(x)); }
 #endif
 
 // Sums over lanes: always the halving tree, lane i + lane i + W/2, so every path gives the same bits.
