@@ -478,9 +478,11 @@ void run_matrix(const Op& op, const State& st, const view<typename Op::scalar, 4
     in_place = choose && brief(n.length, st);
     // Where writes only add, four tokens a sweep beat every chunk (K = V of 32 to 256: 2 to 20 %, with decays per key
     // channel up to 40 %), but for the triangle of a short sequence. A state or two are chunked all the same, since
-    // long sequences of them are cut in time. A removal costs a state of more than 16 KiB, which leaves the first-level
-    // cache, more sweeps than chunks.
-    const bool adds = Op::writes == write::additive && n.heads > 2;
+    // long sequences of them are cut in time, and so are four heads or more that share q and k, whose scores chunks
+    // make once (SSD: 9 % less time). A removal costs a state of more than 16 KiB, which leaves the first-level cache,
+    // more sweeps than chunks.
+    const bool share = Op::decays != decay::per_key && n.heads >= 4 * n.key_heads && n.key_dim * n.value_dim >= 4096;
+    const bool adds = Op::writes == write::additive && n.heads > 2 && !share;
     const bool small = (Op::decays != decay::scalar || Op::writes != write::additive) &&
                        n.key_dim * n.value_dim * static_cast<index_t>(sizeof(Acc)) <= 16384;
     const bool swept = (adds || small) && how.chunk == 0 && how.time_split == 0 &&
