@@ -300,11 +300,10 @@ inline bool one_triangle(const matrix_policies& policies, const matrix_extents& 
 /// part is small (K, V of 64 to 128: 32 tokens cost up to 8 %, with a solve up to 15 % more).
 inline constexpr index_t most_chunks = 16;
 /// Fewer where decays per key channel bring more panels beside a state of 16 KiB, which is cheap to pass once more
-/// (K = V = 64, 32 heads: 3 to 10 % less time, chunked with low-rank removals 8 to 12 %).
+/// (K = V = 64, 32 heads: 3 to 10 % less time).
 inline index_t usual_chunk(const matrix_policies& policies, const matrix_extents& n) noexcept {
   const index_t state = n.key_dim * n.value_dim;
-  if (policies.decays != decay::per_key || state < 48 * 48 || state > 64 * 64) return most_chunks;
-  return policies.writes == write::low_rank ? 8 : 12;
+  return policies.decays == decay::per_key && state >= 48 * 48 && state <= 64 * 64 ? 12 : most_chunks;
 }
 
 /// Tokens per chunk. A short sequence without a state is one chunk.
