@@ -266,3 +266,207 @@ TEST_CASE("a slot that two states would use is told with both lists") {
   told(check(op, plain, x.o),
        "gla: snapshot_slots names slot 1 of snapshots, which final, the same pool, uses for sequence 1" + own);
 }
+
+TEST_CASE("every field is refused by its own name, shape and letters") {
+  shapes x;
+  const auto refused = [&](auto op, auto field, const auto& wrong, const std::string& words) {
+    op.*field = wrong;
+    told(check(op, {}, x.o), std::string(op.name) + ": " + words);
+    using View = std::remove_cvref_t<decltype(op.*field)>;
+    op.*field = View();
+    const std::string name = words.substr(0, words.find(' '));
+    told(check(op, {}, x.o),
+         std::string(op.name) + ": " + name + " is absent; give a view of rank " + std::to_string(View::rank));
+  };
+  const std::string wide = " has shape [2, 5, 2, 4], expected [2, 5, 2, 3] = [B, L, ";
+  const auto late = x.v.all().slice(1, 0, L - 1);
+  using gated = gla<float>;
+  const auto refuses_keys = [&](const auto& op, const std::string& q) {
+    refused(op, &std::remove_cvref_t<decltype(op)>::k, x.narrow,
+            "k has shape [2, 5, 2, 4], expected [2, 5, any, 3] = [B, L, Hk, K], B, L and K as " + q);
+  };
+  refuses_keys(x.gated(), "q");
+  refuses_keys(x.retentive(), "q");
+  refuses_keys(x.delta(), "q");
+  refuses_keys(x.kimi(), "q");
+  refuses_keys(x.sixth(), "r");
+  refuses_keys(x.seventh(), "r");
+  refused(x.gated(), &gated::v, late,
+          "v has shape [2, 4, 2, 4], expected [2, 5, any, any] = [B, L, H, V], B and L as q");
+  refused(x.gated(), &gated::g, x.narrow, "g" + wide + "H, K], H as v, B, L and K as q");
+  refused(simple_gla<float>{.q = x.k, .k = x.k, .v = x.v, .g = x.g}, &simple_gla<float>::g, x.short_beta,
+          "g has shape [2, 5, 1], expected [2, 5, 2] = [B, L, H], H as v, B and L as q");
+  refused(hgrn2<float>{.q = x.k, .v = x.v, .g = x.k}, &hgrn2<float>::g, x.narrow,
+          "g" + wide + "H, K], H as v, B, L and K as q");
+  refused(x.sixth(), &rwkv6<float>::w, x.narrow, "w" + wide + "H, K], H as v, B, L and K as r");
+  const dplr<float> removes{.q = x.k, .k = x.k, .v = x.v, .a = x.k, .b = x.k, .g = x.k};
+  refused(removes, &dplr<float>::a, x.narrow, "a" + wide + "Hk, K] as k");
+  refused(removes, &dplr<float>::b, x.narrow, "b" + wide + "Hk, K] as k");
+  const iplr<float> forgetless{.q = x.k, .k = x.k, .v = x.v, .a = x.k, .b = x.k};
+  refused(forgetless, &iplr<float>::a, x.narrow, "a" + wide + "Hk, K] as k");
+  refused(forgetless, &iplr<float>::b, x.narrow, "b" + wide + "Hk, K] as k");
+  refused(x.seventh(), &rwkv7<float>::kk, x.narrow, "kk" + wide + "Hk, K] as k");
+  const ssd<float> dual{.x = x.v, .dt = x.beta, .A = x.gamma, .B = x.k, .C = x.k};
+  refused(dual, &ssd<float>::dt, x.short_beta, "dt has shape [2, 5, 1], expected [2, 5, 2] = [B, L, H] as x");
+  refused(dual, &ssd<float>::A, x.long_gamma, "A has shape [3], expected [2] = [H] as x");
+  refused(dual, &ssd<float>::C, x.narrow, "C" + wide + "G, N] as B");
+
+  const auto told_of_outputs = [&](const auto& op, const std::string& letters) {
+    told(check(op, {}, x.o.all().slice(1, 0, L - 1)),
+         std::string(op.name) + ": o has shape [2, 4, 2, 4], expected [2, 5, 2, 4] = " + letters);
+    told(check_backward(op, {}, x.o.all().slice(1, 0, L - 1), {}, {}),
+         std::string(op.name) + ": d_o has shape [2, 4, 2, 4], expected [2, 5, 2, 4] = " + letters);
+  };
+  told_of_outputs(x.gated(), "[B, L, max(H, Hq), V]");
+  told_of_outputs(dual, "[B, L, H, P]");
+}
+
+TEST_CASE("heads that do not divide each other are told with their numbers") {
+  tensor<float, 4> any({B, L, 6, K});
+  const auto heads = [&](index_t n) { return any.all().slice(2, 0, n); };
+  const auto refused = [&](index_t of_q, index_t of_k, index_t of_v, const std::string& words) {
+    const gla<float> op{.q = heads(of_q), .k = heads(of_k), .v = heads(of_v), .g = heads(of_v)};
+    told(check(op, {}, {}), "gla: " + words);
+  };
+  refused(2, 2, 3, "Hk (heads of k) = 2 must divide H (heads of v) = 3");
+  refused(3, 1, 2, "H (heads of v) = 2 must divide Hq (heads of q) = 3");
+  refused(2, 1, 3, "Hq (heads of q) = 2 must divide H (heads of v) = 3");
+  refused(2, 3, 6, "the smaller of Hq and Hk = 2 must divide the larger = 3");
+  refused(3, 2, 6, "the smaller of Hq and Hk = 2 must divide the larger = 3");
+}
+
+TEST_CASE("outputs and states over any of the fields are refused with both shapes") {
+  shapes x;
+  const auto refused = [&](auto op, auto field, const std::string& name) {
+    using View = std::remove_cvref_t<decltype(op.*field)>;
+    const auto extents = (op.*field).extents();
+    std::string letters;
+    for (const index_t n : extents) letters += (letters.empty() ? "" : ", ") + std::to_string(n);
+    const std::string overlaps =
+        " is written and overlaps " + name + " of shape [" + letters + "]; give it memory of its own";
+    op.*field = View(x.o.data(), extents);
+    told(check(op, {}, x.o), std::string(op.name) + ": o of shape [2, 5, 2, 4]" + overlaps);
+    const auto pool = x.pool.all().slice(0, 0, B);
+    op.*field = View(x.pool.data(), extents);
+    told(check(op, state<float>{.final = pool}, x.o),
+         std::string(op.name) + ": final of shape [2, 2, 3, 4]" + overlaps);
+    told(check_backward(op, {}, x.o, state_gradient<float>{.initial = pool}, {}),
+         std::string(op.name) + ": d_st.initial of shape [2, 2, 3, 4]" + overlaps);
+  };
+  const auto all = [&](const auto& op, const auto&... named) { (refused(op, named.first, named.second), ...); };
+  const auto of = [](auto field, const char* name) { return std::pair(field, name); };
+  all(x.gated(), of(&gla<float>::q, "q"), of(&gla<float>::k, "k"), of(&gla<float>::v, "v"), of(&gla<float>::g, "g"));
+  all(simple_gla<float>{.q = x.k, .k = x.k, .v = x.v, .g = x.g}, of(&simple_gla<float>::g, "g"));
+  all(x.retentive(), of(&retention<float>::log_gamma, "log_gamma"));
+  all(x.fifth(), of(&rwkv5<float>::w, "w"), of(&rwkv5<float>::u, "u"));
+  all(x.sixth(), of(&rwkv6<float>::w, "w"), of(&rwkv6<float>::u, "u"));
+  all(x.kimi(), of(&kda<float>::beta, "beta"));
+  all(dplr<float>{.q = x.k, .k = x.k, .v = x.v, .a = x.k, .b = x.k, .g = x.k}, of(&dplr<float>::a, "a"),
+      of(&dplr<float>::b, "b"));
+  all(x.seventh(), of(&rwkv7<float>::r, "r"), of(&rwkv7<float>::kk, "kk"), of(&rwkv7<float>::a, "a"));
+  auto per_value = x.delta();
+  per_value.beta = {};
+  per_value.beta_per_value = x.v;
+  all(per_value, of(&delta_rule<float>::beta_per_value, "beta_per_value"));
+  tensor<float, 2> D({H, V});
+  using dual = ssd<float>;
+  all(dual{.x = x.v, .dt = x.beta, .A = x.gamma, .B = x.k, .C = x.k, .D = D, .z = x.v, .dt_bias = x.gamma},
+      of(&dual::x, "x"), of(&dual::dt, "dt"), of(&dual::A, "A"), of(&dual::B, "B"), of(&dual::C, "C"),
+      of(&dual::D, "D"), of(&dual::z, "z"), of(&dual::dt_bias, "dt_bias"));
+}
+
+TEST_CASE("sequences and slots that do not fit are told with their numbers") {
+  shapes x;
+  const std::vector<std::int32_t> two{0, L}, beyond{0, L + 1}, late{1, L}, falls{0, 4, 3, L}, one{L}, negative{3, -2};
+  auto op = x.gated();
+  op.offsets = two;
+  told(check(op, {}, x.o), "gla: offsets need a batch of one packed row, got B = 2");
+  const auto row = [](auto& y) { return y.all().slice(0, 0, 1); };
+  gla<float> packed{.q = row(x.k), .k = row(x.k), .v = row(x.v), .g = row(x.k)};
+  packed.offsets = beyond;
+  told(check(packed, {}, row(x.o)), "gla: offsets must run from 0 to L = 5; they have 2 entries, from 0 to 6");
+  packed.offsets = late;
+  told(check(packed, {}, row(x.o)), "gla: offsets must run from 0 to L = 5; they have 2 entries, from 1 to 5");
+  packed.offsets = falls;
+  told(check(packed, {}, row(x.o)), "gla: offsets fall from 4 to 3 at entry 2");
+  op = x.gated();
+  op.lengths = one;
+  told(check(op, {}, x.o), "gla: lengths has 1 entries for 2 sequences");
+  op.lengths = negative;
+  told(check(op, {}, x.o), "gla: lengths entry 1 is -2, must not be negative");
+
+  op = x.gated();
+  const std::vector<std::int32_t> outside{0, 8}, below{-2, 0}, same{3, 3}, starts{5, 2}, ends{4, 5};
+  const auto slots = [&](const std::vector<std::int32_t>& initial, const std::vector<std::int32_t>& final,
+                         const std::string& words) {
+    const state<float> st{.initial = x.pool,
+                          .final = x.pool,
+                          .initial_slots = view<const std::int32_t, 1>(initial),
+                          .final_slots = view<const std::int32_t, 1>(final)};
+    told(check(op, st, x.o), "gla: " + words);
+  };
+  slots(one, ends, "initial_slots has 1 entries for 2 sequences");
+  slots(starts, one, "final_slots has 1 entries for 2 sequences");
+  slots(outside, ends, "initial_slots entry 1 is 8, must be −1 or below 8");
+  slots(starts, below, "final_slots entry 0 is -2, must be −1 or below 8");
+  slots(starts, same, "final_slots sends sequences 0 and 1 to one slot 3");
+  slots(starts, ends, "final_slots sequence 1 writes slot 5 of the pool that sequence 0 reads it from");
+
+  std::vector<std::int32_t> after(B * L, -1);
+  std::vector<std::int64_t> before{0, 4}, behind{0, -4};
+  after[7] = 8;
+  state<float> st{.snapshots = x.pool, .snapshot_slots = view<const std::int32_t, 2>(after, {B, L})};
+  told(check(op, st, x.o), "gla: snapshot_slots names slot 8 of snapshots, must be −1 or below 8");
+  st = {.boundaries = x.pool, .boundary_slots = view<const std::int32_t, 2>(starts, {B, 1})};
+  told(check(op, st, x.o), "gla: interval = 0 must be a number of tokens where boundaries are given");
+  st.interval = 3;
+  st.position = before;  // 0 to 5 reaches 3, 4 to 9 reaches 6 and 9
+  told(check(op, st, x.o), "gla: boundary_slots has 1 slots for each sequence, but sequence 1 reaches 2 boundaries");
+  st.position = behind;
+  told(check(op, st, x.o), "gla: position entry 1 is -4, must not be negative");
+  st.position = std::span<const std::int64_t>(before).first(1);
+  told(check(op, st, x.o), "gla: position has 1 entries for 2 sequences");
+  st.interval = -3;
+  told(check(op, st, x.o), "gla: interval = -3 must not be negative");
+}
+
+TEST_CASE("a normaliser without its state, or a state without its normaliser, is told so") {
+  shapes x;
+  const linear_attention<float> op{.q = x.k, .k = x.k, .v = x.v};
+  const auto pool = x.pool.all().slice(0, 0, B);
+  const auto z = x.z.all().slice(0, 0, B), wide = x.v.all()[0].slice(0, 0, B);
+  const std::string rest = ": the normaliser is part of the state";
+  using states = linear_attention_state<float>;
+  using gradients = linear_attention_state_gradient<float>;
+  told(check(op, states{.initial = pool}, x.o), "linear_attention: z_initial must come with initial" + rest);
+  told(check(op, states{.z_initial = z}, x.o), "linear_attention: z_initial must come with initial" + rest);
+  told(check(op, states{.final = pool}, x.o), "linear_attention: z_final must come with final" + rest);
+  told(check(op, states{.z_final = z}, x.o), "linear_attention: z_final must come with final" + rest);
+  const auto back = [&](const gradients& d_st, const std::string& words) {
+    told(check_backward(op, {}, x.o, d_st, {}), "linear_attention: d_st." + words);
+  };
+  back({.z_final = z}, "z_final must come with d_st.final" + rest);
+  back({.z_initial = z}, "z_initial must come with d_st.initial" + rest);
+  back({.final = pool, .z_final = wide}, "z_final has shape [2, 2, 4], expected [2, 2, 3] = [sequences, H, K]");
+  back({.initial = pool, .z_initial = wide}, "z_initial has shape [2, 2, 4], expected [2, 2, 3] = [sequences, H, K]");
+  back({.final = x.pool}, "final has shape [8, 2, 3, 4], expected [2, 2, 3, 4] = [sequences, H, K, V]");
+  back({.initial = x.pool}, "initial has shape [8, 2, 3, 4], expected [2, 2, 3, 4] = [sequences, H, K, V]");
+}
+
+TEST_CASE("choices that there are not are told with those that there are") {
+  shapes x;
+  const auto op = x.gated();
+  told(check(op, {}, x.o, {.chunk = -1}), "gla: chunk = -1 must be 0 (automatic) or a number of tokens");
+  told(check(op, {}, x.o, {.time_split = -3}), "gla: time_split = -3 must be 0 (automatic) or a number of tokens");
+  told(check(op, {}, x.o, {.form = form::left}), "gla: form must be automatic, recurrent or chunked");
+  const linear_attention<float> attends{.q = x.k, .k = x.k, .v = x.v};
+  told(check(attends, {}, x.o, {.form = form::convolution}),
+       "linear_attention: form must be automatic, recurrent, left or chunked");
+  told(check_backward(op, {}, x.o, {}, {}, {.form = form::recurrent}),
+       "gla: form must be automatic or chunked for backward");
+  auto both = x.delta();
+  both.beta_per_value = x.v;
+  told(check(both, {}, x.o), "delta_rule: beta and beta_per_value are both given; give one of them");
+  ssd<float> dual{.x = x.v, .dt = x.beta, .A = x.gamma, .B = x.k, .C = x.k, .dt_min = 2, .dt_max = 1};
+  told(check(dual, {}, x.o), "ssd: dt_min must not be above dt_max");
+}

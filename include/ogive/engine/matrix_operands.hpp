@@ -39,8 +39,7 @@ struct operand_gradients {
 };
 
 /// q [B, L, Hq, K], k [B, L, Hk, K], v [B, L, H, V]; o [B, L, max(H, Hq), V]. Hk divides H, and Hq divides H or H
-/// divides Hq. Absent views are not part of the operator, but for k, which is then 1 − exp(g). Gates and β are of type
-/// G.
+/// divides Hq. Absent views are not part of the operator. Gates and β are of type G.
 template <storage T, decay Decay, write Write = write::additive, read Read = read::after, storage G = accum_t<T>>
 struct matrix_operands {
   using scalar = T;
@@ -59,6 +58,7 @@ struct matrix_operands {
   std::optional<accum> l2norm{};      ///< ε: q and k become x / √(Σx² + ε)
   view<const G, 3> g{};               ///< [B, L, H] log decay
   view<const G, 4> gates{};           ///< [B, L, H, K] log decay per key channel
+  bool free_keys = false;             ///< k is what gates leave free, 1 − exp(g), and no view
   bool over_time = false;             ///< g or gates are the same for all tokens and sequences: views of stride 0
   view<const G, 3> beta{};            ///< [B, L, H], or
   view<const G, 4> beta_per_value{};  ///< [B, L, H, V]
@@ -85,11 +85,8 @@ struct matrix_operands {
     const index_t B = q.extent(0), L = q.extent(1), H = v.extent(2), K = q.extent(3), V = v.extent(3);
     const index_t Hk = extents().key_heads;
     ask.given(names.q, q).given(names.v, v);
-    if constexpr (Decay == decay::per_key) {
-      ask.given(names.g, gates);
-    } else {
-      ask.given(names.k, k);
-    }
+    if (!free_keys) ask.given(names.k, k);
+    if constexpr (Decay == decay::per_key) ask.given(names.g, gates);
     if constexpr (Decay == decay::scalar) ask.given(names.g, g);
     if (Write == write::delta && !per_value()) ask.given("beta", beta);
     if constexpr (Write == write::low_rank) ask.given(names.a, a).given(names.b, b);

@@ -45,6 +45,7 @@ struct hgrn2 {
             .scale = detail::scale_or_root(scale, q.extent(3)),
             .l2norm = qk_l2norm,
             .gates = g,
+            .free_keys = true,
             .lengths = lengths,
             .offsets = offsets,
             .head_map = head_map};
