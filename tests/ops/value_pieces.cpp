@@ -1,3 +1,4 @@
+#include <ogive/ops/delta_rule.hpp>
 #include <ogive/ops/gated_delta_rule.hpp>
 #include <ogive/ops/rwkv7.hpp>
 #include <ogive/ops/ssd.hpp>
@@ -71,6 +72,15 @@ TEST_CASE("One state alone is cut into pieces of V that change no bit", "") {
     auto head = op;
     head.q = first_head(op.q, 2), head.k = first_head(op.k, 2), head.v = first_head(op.v, 2);
     head.g = first_head(op.g, 2), head.beta = first_head(op.beta, 2);
+    check_pieces(op, head, L, K, V);
+  }
+  {
+    tensor<float, 4> own({1, L, 2, V});
+    testing::fill_uniform(random, own.all(), 0, 1);
+    delta_rule<float> op{.q = q, .k = k, .v = v, .beta_per_value = own};
+    auto head = op;
+    head.q = first_head(op.q, 2), head.k = first_head(op.k, 2), head.v = first_head(op.v, 2);
+    head.beta_per_value = first_head(op.beta_per_value, 2);
     check_pieces(op, head, L, K, V);
   }
   {
