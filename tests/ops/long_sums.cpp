@@ -2,6 +2,7 @@
 #include <ogive/ops/gla.hpp>
 #include <ogive/ops/retention.hpp>
 #include <ogive/ops/selective_scan.hpp>
+#include <ogive/testing/samplers/gated.hpp>
 #include <ogive/testing/trials.hpp>
 
 #include "tests/catch.hpp"
@@ -96,4 +97,24 @@ TEST_CASE("a million tokens on the diagonal engine under a decay of next to noth
       check(1.0, split, testing::tolerance<double>(3 * (L + 1 + L / segment)));
     }
   }
+}
+
+TEST_CASE("what is too little to change a sum alone counts together, in chunks and in folds of four tokens") {
+  constexpr index_t tokens = 128;
+  constexpr float much = 0x1p24F;  // which a half leaves as it is, and 2 does not
+  const tensor<float, 4> halves({1, tokens, 1, 1}, 0.5F), ones({1, tokens, 1, 1}, 1.0F), S({1, 1, 1, 1}, much);
+  const tensor<float, 4> gates({1, tokens, 1, 1}, 0.0F);
+  const tensor<float, 1> gamma({1}, 0.0F);
+  const auto check = [&](const auto& op) {
+    for (const way& how : {way{way::kind::recurrent}, way{way::kind::chunked, 4}, way{way::kind::chunked, 16},
+                           way{way::kind::chunked, 64}, way{way::kind::chunked, 16, form::automatic, 32}}) {
+      tensor<float, 4> o({1, tokens, 1, 1}), sum({1, 1, 1, 1});
+      context serial;
+      testing::call(how, op, state<float>{.initial = S, .final = sum}, o.all(), serial);
+      INFO(op.name << " " << how);
+      CHECK(sum(0, 0, 0, 0) == much + 0.5F * tokens);
+    }
+  };
+  check(retention<float>{.q = ones, .k = halves, .v = ones, .log_gamma = gamma, .scale = 1.0F});
+  check(gla<float>{.q = ones, .k = halves, .v = ones, .g = gates, .scale = 1.0F});
 }

@@ -1,5 +1,9 @@
 // Packed sequences with a length each: what engines and definitions make of them is what they make of each alone.
+// Sequences of no tokens beside others of one, as a server has them.
+#include <ogive/testing/samplers/delta_rules.hpp>
+#include <ogive/testing/samplers/gated.hpp>
 #include <ogive/testing/samplers/linear_attention.hpp>
+#include <ogive/testing/samplers/low_rank.hpp>
 #include <ogive/testing/samplers/selective_scan.hpp>
 #include <ogive/testing/samplers/ssd.hpp>
 #include <ogive/testing/trials.hpp>
@@ -61,4 +65,31 @@ TEMPLATE_TEST_CASE("packed sequences have a length each", "", linear_attention<f
     define(packed, st, o.all());
     each_alone(define, o.all(), st);
   }
+}
+
+TEMPLATE_TEST_CASE("a step leaves the states of sequences that have no token as they are", "", linear_attention<float>,
+                   ssd<float>, gla<float>, gated_delta_rule<float>, rwkv7<float>) {
+  using Op = TestType;
+  using testing::sampler;
+  OGIVE_SEED(seed, 111);
+  const std::vector<std::int32_t> lengths{1, 0, 1};
+  testing::for_seeds(seed, 20, [&](std::uint64_t s) {
+    testing::rng random(s);
+    testing::memory room;
+    Op op = sampler<Op>::draw(random, room, 3, 1);
+    op.lengths = lengths;
+    const auto given = testing::draw_state<float>(random, room, op, 3);
+    const testing::definition<Op> right(op, given);
+    const Op spoiled = testing::copy_of(op, room);
+    testing::poison_tokens(spoiled, sampler<Op>::tokens, 1, 0, 1, std::numeric_limits<double>::quiet_NaN());
+    for (const way& how : testing::ways<Op>()) {
+      if (how.kind == way::kind::steps) continue;  // they carry states from step to step
+      CAPTURE(s, how);
+      const auto got = testing::run<float>(how, op, given), other = testing::run<float>(how, spoiled, given);
+      CHECK(right.excess(got, 1) == "");
+      CHECK(testing::difference(got.st.final.slice(0, 1, 1), room.copy(given.initial.slice(0, 1, 1))) == "");
+      CHECK(testing::difference_of_states(other, got) == "");
+      for (const index_t b : {0, 2}) CHECK(testing::difference(other.o.slice(0, b, 1), got.o.slice(0, b, 1)) == "");
+    }
+  });
 }
