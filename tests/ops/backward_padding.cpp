@@ -62,3 +62,20 @@ TEMPLATE_TEST_CASE("a cotangent of the output that is not given is zero", "", li
     CHECK(testing::detail::gradient_gap(x.op, testing::detail::run_backward(x.op, x.given, x.c, {}), expected) == "");
   });
 }
+
+TEMPLATE_TEST_CASE("C45: no initial state has the gradients of one that is zero", "", linear_attention<double>,
+                   ssd<double>, gla<double>, rwkv7<double>) {
+  OGIVE_SEED(seed, 331);
+  testing::for_seeds(seed, 6, [](std::uint64_t s) {
+    testing::detail::gradient_trial<TestType> x(s, 70);
+    const auto expected = testing::detail::run_backward(x.op, testing::state_for<TestType, double>{}, x.c, {});
+    auto zeros = testing::draw_state<double>(x.random, x.kept, x.op, testing::sequence_count(x.op));
+    testing::for_pools(zeros, [&](auto& initial, auto&) {
+      const auto zero = x.kept.copy(initial);
+      testing::for_each(zero, [](double& number, index_t) { number = 0; });
+      initial = zero;
+    });
+    INFO(x);
+    CHECK(testing::detail::gradient_gap(x.op, expected, testing::detail::run_backward(x.op, zeros, x.c, {})) == "");
+  });
+}

@@ -4,6 +4,7 @@
 #include <ogive/testing/samplers/delta_rules.hpp>
 #include <ogive/testing/samplers/gated.hpp>
 #include <ogive/testing/samplers/low_rank.hpp>
+#include <ogive/testing/samplers/ssd.hpp>
 
 #include "tests/catch.hpp"
 
@@ -12,6 +13,16 @@ using namespace ogive;
 namespace {
 
 constexpr index_t strong = 58;  // sums of numbers of e^58 and e^-58, and of their products with others, are floats
+
+/// The values of an operator, or their gradients: v, or x of SSD.
+template <class X>
+auto& values_of(X& of) {
+  if constexpr (requires { of.v; }) {
+    return of.v;
+  } else {
+    return of.x;
+  }
+}
 
 /// Arguments with a gate of 0 here and there, and the same with −58 in its place, or −29 twice.
 template <class Op>
@@ -28,9 +39,15 @@ struct exchanged {
   explicit exchanged(std::uint64_t seed)
       : x(seed, 65),
         L(testing::length_of(x.op)),
-        H(x.op.v.extent(2)),
+        H(values_of(x.op).extent(2)),
         tail({testing::sequence_count(x.op), L + 1, H}, 0.0) {
     if constexpr (requires { x.op.u; }) x.op.u = {};  // what a bonus reads has not gone through the gate
+    if constexpr (requires { x.op.dt; }) {
+      testing::for_each(x.op.dt, [](const S& step, index_t) { const_cast<S&>(step) = std::fabs(step); });
+      x.op.dt_softplus = false;
+      x.op.dt_bias = {};
+      x.op.dt_min = 0, x.op.dt_max = std::numeric_limits<S>::infinity();
+    }
     given = testing::draw_state<S>(x.random, x.room, x.op, tail.extent(0));
     c = testing::detail::draw_cotangents(x.random, x.room, x.op);
     tensor<double, 3> gamma({tail.extent(0), L, H}, 0.0);
@@ -46,7 +63,7 @@ struct exchanged {
     op = testing::copy_of(x.op, room);
     for_gates(x.op, gamma, [](auto& g, double) { g = 0; });
     for_gates(op, gamma, [](auto& g, double own) { g = static_cast<std::remove_cvref_t<decltype(g)>>(own); });
-    op.v = scaled(op.v, 1, -1);
+    values_of(op) = scaled(values_of(op), 1, -1);
     large = given;
     large.initial = room.copy(given.initial);
     scale_states(large.initial, -1);
@@ -54,7 +71,13 @@ struct exchanged {
     small.o = scaled(c.o, reads, 1);
   }
 
-  static constexpr int reads = decltype(std::declval<Op>().operands())::reads == read::after ? 1 : 0;
+  static constexpr int reads = [] {
+    if constexpr (requires(Op some) { some.operands(); }) {
+      return decltype(std::declval<Op>().operands())::reads == read::after ? 1 : 0;
+    } else {
+      return Op::reads == read::after ? 1 : 0;
+    }
+  }();
 
   /// x [B, L, ·, V] times e^±tail, `after` the token's own gate or before it.
   template <class X>
@@ -74,11 +97,10 @@ struct exchanged {
           }
         }
       };
-      if (outputs) {
-        reference::detail::for_outputs(op, h, [&](index_t out, index_t) { scale(out); });
-      } else {
-        scale(h);
+      if constexpr (requires { op.operands(); }) {
+        if (outputs) reference::detail::for_outputs(op, h, [&](index_t out, index_t) { scale(out); });
       }
+      if (!outputs) scale(h);
     }
   }
   template <class X>
@@ -93,28 +115,27 @@ struct exchanged {
       to = static_cast<std::remove_cvref_t<decltype(number)>>(static_cast<double>(to) * by);
     };
   }
-  /// f(gate, γ) for the gates of strong tokens. Removals read before the gate: there is none at them.
+  /// f(gate, γ) for the gates of strong tokens. Removals read before the gate: there is none at them. Nor are there
+  /// values of SSD, whose steps weigh them, too.
   template <class F>
   void for_gates(Op& some, const tensor<double, 3>& gamma, const F& f) const {
     for (index_t b = 0; b < gamma.extent(0); ++b) {
       for (index_t t = 0; t < L; ++t) {
         for (index_t h = 0; h < H; ++h) {
           if (gamma(b, t, h) == 0) continue;
-          const auto set = [&](const auto& g, index_t) {
-            f(const_cast<std::remove_cvref_t<decltype(g)>&>(g), gamma(b, t, h));
+          const auto set = [&](const auto& g, double own) { f(const_cast<std::remove_cvref_t<decltype(g)>&>(g), own); };
+          const auto all = [&](const auto& gates) {
+            testing::for_each(gates, [&](const auto& g, index_t) { set(g, gamma(b, t, h)); });
           };
-          const auto& gates = [&]() -> auto& {
-            if constexpr (requires { some.w; }) {
-              return some.w;
-            } else {
-              return some.g;
-            }
-          }
-          ();
-          if constexpr (std::remove_cvref_t<decltype(gates)>::rank == 3) {
-            set(gates(b, t, h), 0);
+          if constexpr (requires { some.dt; }) {
+            set(some.dt(b, t, h), gamma(b, t, h) / static_cast<double>(some.A(h)));
+            testing::for_each(some.x[b][t][h], times(0));
+          } else if constexpr (requires { some.w; }) {
+            all(some.w[b][t][h]);
+          } else if constexpr (decltype(some.g)::rank == 3) {
+            set(some.g(b, t, h), gamma(b, t, h));
           } else {
-            testing::for_each(gates[b][t][h], set);
+            all(some.g[b][t][h]);
           }
           if constexpr (requires { some.b; }) testing::for_each(some.b[b][t], times(0));
         }
@@ -128,7 +149,7 @@ struct exchanged {
 }  // namespace
 
 TEMPLATE_TEST_CASE("what stands before a strong gate counts as its exponential", "", simple_gla<float>, gla<float>,
-                   rwkv6<float>, gated_delta_rule<float>, kda<float>, dplr<float>) {
+                   rwkv6<float>, gated_delta_rule<float>, kda<float>, dplr<float>, ssd<float>) {
   OGIVE_SEED(seed, 340);
   testing::for_seeds(seed, 6, [](std::uint64_t s) {
     const exchanged<TestType> e(s);
@@ -153,7 +174,7 @@ TEMPLATE_TEST_CASE("gradients of what stands before a strong gate count as its e
         testing::detail::gradient_bound(e.x.op, most) + testing::tolerance<double>(e.roundings(), 1 + most);
     for (const index_t chunk : {0, 1, 3, 16, 64}) {
       auto got = testing::detail::run_backward(e.op, e.large, e.small, {.chunk = chunk});
-      e.scale_rows(got.d.v, 1, -1);
+      e.scale_rows(values_of(got.d), 1, -1);
       e.scale_states(got.st.initial, -1);
       if constexpr (requires { got.d.b; }) {  // a removal at a strong gate would have steep slopes
         got.d.b = right.d.b;
