@@ -138,3 +138,34 @@ TEST_CASE("a state that several workers share the columns of is kept whole") {
     CHECK(testing::difference(kept(serial, how), kept(shared, how)) == "");
   }
 }
+
+TEST_CASE("boundaries are counted over whole sequences, wanted or not, and between snapshots") {
+  constexpr index_t B = 2, L = 30, most = 7;
+  const tensor<float, 4> ones({B, L, 1, 1}, 1.0F);
+  const tensor<float, 1> gamma({1}, 0.0F);
+  const std::vector<std::int64_t> before{3, 10};
+  const std::vector<std::int32_t> at_boundaries{0, -1, 1, -1, -1, 2, -1, -1, 3, -1, 4, 5, -1, 6};
+  std::vector<std::int32_t> after(B * L, -1);
+  after[3] = 8, after[14] = 9, after[L + 2] = 10;
+  const auto check = [&](const auto& op) {
+    for (const tests::way& how : tests::kept_ways<std::remove_cvref_t<decltype(op)>>()) {
+      for (const bool between : {false, true}) {
+        INFO(op.name << " " << how << (between ? ", snapshots" : ""));
+        tensor<float, 4> pool({11, 1, 1, 1}, -1.0F), o({B, L, 1, 1});
+        state<float> st{.boundaries = pool, .boundary_slots = view<const std::int32_t, 2>(at_boundaries, {B, most})};
+        st.interval = 5;
+        st.position = before;
+        if (between) st.snapshots = pool, st.snapshot_slots = view<const std::int32_t, 2>(after, {B, L});
+        context serial;
+        testing::call(how, op, st, o.all(), serial);
+        // A state is the number of its tokens: 5, 15 and 30 after 3, and 20, 30 and 35 after 10.
+        std::vector<double> right{2, 12, 27, 10, 20, 25, -1, -1, 4, 15, 3};
+        if (!between) right[8] = right[9] = right[10] = -1;
+        CHECK(testing::flatten(pool.all()) == right);
+      }
+    }
+  };
+  check(retention<float>{.q = ones, .k = ones, .v = ones, .log_gamma = gamma});
+  // What is given without a normaliser becomes the state of an operator that may have one.
+  check(linear_attention<float>{.q = ones, .k = ones, .v = ones, .normalise = false});
+}
