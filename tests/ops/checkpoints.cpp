@@ -104,6 +104,42 @@ TEST_CASE("gradients from checkpoints that do not fit into the caches") {
   }
 }
 
+TEST_CASE("sequences that end with an interval, and packed ones that share one, have checkpoints of their own") {
+  OGIVE_SEED(seed, 516);
+  const std::vector<std::int32_t> offsets{0, 17, 17, 32, 48, 50, 64};
+  for (const bool packed : {false, true}) {
+    CAPTURE(packed);
+    testing::rng random(seed);
+    testing::memory room;
+    auto op = testing::sampler<gla<float>>::draw(random, room, packed ? 1 : 3, packed ? 64 : 32);
+    if (packed) op.offsets = offsets;
+    const auto given = testing::draw_state<float>(random, room, op, testing::sequence_count(op));
+    const auto c = testing::detail::draw_cotangents(random, room, op);
+    const auto o = room.take<float>(testing::sampler<gla<float>>::output(op));
+    // The last state of a sequence is kept where the caller wants it, and nowhere else.
+    const index_t rows = packed ? 1 : 3, L = packed ? 64 : 32;
+    std::vector<std::int32_t> after(static_cast<std::size_t>(rows * L), -1);
+    auto st = given;
+    st.snapshots = room.take<float>(given.initial.extents());
+    st.snapshot_slots = view<const std::int32_t, 2>(after, {rows, L});
+    for (std::int32_t s = 0; s < 3; ++s) {
+      const index_t end = packed ? offsets[static_cast<std::size_t>(s) + 4] : (s + 1) * L;
+      after[static_cast<std::size_t>(end - 1)] = s;
+    }
+    checkpoints kept(16);
+    context ctx;
+    forward(op, st, o, {}, ctx, kept);
+    const auto without = testing::detail::run_backward(op, given, c, {.chunk = 16});
+    const auto with = testing::detail::run_backward(op, given, c, {.chunk = 16});
+    testing::detail::for_found(op, with, [](const auto& d) {
+      testing::for_each(d, [](const auto& x, index_t) { const_cast<std::remove_cvref_t<decltype(x)>&>(x) = -7; });
+    });
+    backward(op, given, c.o, with.st, with.d, {}, ctx, kept);
+    const double bound = testing::detail::gradient_bound(op, testing::detail::largest_gradient(op, without));
+    CHECK(testing::detail::gradient_gap(op, with, without, bound) == "");
+  }
+}
+
 TEST_CASE("truncated backpropagation goes on from checkpoints of every piece") {
   OGIVE_SEED(seed, 513);
   checkpointed<ssd<float>> x(seed - seed % 3, 16);  // neither padded nor packed

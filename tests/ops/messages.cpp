@@ -414,9 +414,9 @@ TEST_CASE("sequences and slots that do not fit are told with their numbers") {
 
   std::vector<std::int32_t> after(B * L, -1);
   std::vector<std::int64_t> before{0, 4}, behind{0, -4};
-  after[7] = 8;
+  after[7] = 9;
   state<float> st{.snapshots = x.pool, .snapshot_slots = view<const std::int32_t, 2>(after, {B, L})};
-  told(check(op, st, x.o), "gla: snapshot_slots names slot 8 of snapshots, must be −1 or below 8");
+  told(check(op, st, x.o), "gla: snapshot_slots names slot 9 of snapshots, must be −1 or below 8");
   st = {.boundaries = x.pool, .boundary_slots = view<const std::int32_t, 2>(starts, {B, 1})};
   told(check(op, st, x.o), "gla: interval = 0 must be a number of tokens where boundaries are given");
   st.interval = 3;
