@@ -61,6 +61,8 @@ TEST_CASE("nodes that the standard rejects are rejected, before anything is writ
   CHECK(std::strstr(
             check(good, onnx::tensor_view<float>(const_cast<float*>(input.numbers.data()), input.dims), present).text(),
             "output of dims [2, 4, 5] is written and overlaps input of dims [2, 4, 5]") != nullptr);
+  CHECK(std::strstr(check(good, output, onnx::tensor_view<float>(output.numbers.data(), present.dims)).text(),
+                    "output of dims [2, 4, 5] is written and overlaps present_state of dims [2, 4, 2]") != nullptr);
   // Allowed by the standard, more than is built here.
   rejected(change([&](node& n) {
              n.weight = long_filter;

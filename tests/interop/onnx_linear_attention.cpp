@@ -126,6 +126,10 @@ TEST_CASE("LinearAttention nodes that the standard rejects are rejected, before 
                       "past_state of dims [2, 4, 16, 16]") != nullptr);
     overwritten.past_state = onnx::tensor_view<const float>(present.numbers.data() + 1, present.dims);
     CHECK(std::strstr(check(overwritten, output, present).text(), "present_state of dims") != nullptr);
+    const onnx::tensor_view<float> over(output.numbers.data(), present.dims);
+    CHECK(std::strstr(check(linear, output, over).text(),
+                      "output of dims [2, 3, 64] is written and overlaps "
+                      "present_state of dims [2, 4, 16, 16]") != nullptr);
     CHECK(output.numbers == written.numbers);
   }
 }
