@@ -403,15 +403,40 @@ void run_tasks_of(const matrix_problem<Acc>* problems, index_t count, context& c
 /// Pieces of V that tasks of their own work on: one state alone would be one task. Each piece takes the scores anew, so
 /// there are few, and none where one worker would run them all: columns never meet, so the bits are those of the whole.
 /// Nor where time is cut, which workers share better (SSD, K = 128, V = 64, two threads: 1.36 against 1.08).
-/// A normaliser belongs to all columns.
-template <class Op, class State>
-index_t value_pieces(const Op& op, const State& st) noexcept {
+template <class Op>
+index_t value_pieces(const Op& op) noexcept {
   const matrix_extents n = op.extents();
   if (!std::is_trivially_copyable_v<Op> || sequences_of(op) * n.heads != 1 || n.query_heads > 1) return 1;
-  if constexpr (with_normaliser<State>) {
-    if (op.normalise || leaves_normaliser(st)) return 1;
-  }
   return n.value_dim < 64 ? 1 : n.value_dim < 256 ? 2 : 4;
+}
+
+/// Their columns: whole vectors, so that no kernel does in two pieces what it does not do in one.
+struct value_cut {
+  index_t pieces, columns, width;
+
+  template <class Acc>
+  static value_cut of(index_t columns, index_t pieces) noexcept {
+    const index_t width = round_up((columns + pieces - 1) / pieces, 2 * simd::width<Acc>);
+    return {(columns + width - 1) / width, columns, width};
+  }
+  struct piece {
+    index_t first, count;
+  };
+  piece operator[](index_t i) const noexcept {
+    const index_t first = std::min(i * width, columns);
+    return {first, std::min(width, columns - first)};
+  }
+};
+
+/// A state struct on `count` columns of V.
+template <class State>
+State columns_of(State st, index_t first, index_t count) noexcept {
+  const auto narrow = [&](auto& pool) noexcept {
+    if (pool.present()) pool = pool.slice(3, first, count);
+  };
+  narrow(st.initial), narrow(st.final);
+  if constexpr (with_kept<State>) narrow(st.snapshots), narrow(st.boundaries);
+  return st;
 }
 
 /// The tasks of a call that is cut into pieces of V.
@@ -425,27 +450,21 @@ void run_pieces(index_t pieces, const Op& op, const State& st, const Output& o, 
     Output o;
     matrix_binding<Op> bound;
   };
-  const index_t V = op.extents().value_dim, width = round_up((V + pieces - 1) / pieces, 2 * simd::width<Acc>);
+  const value_cut cut = value_cut::of<Acc>(op.extents().value_dim, pieces);
   chosen.chunk = matrix_chunk(policies_of<Op>, chosen, op.extents(), continues(st), leaves_state(st));
-  const auto cut = [&](index_t i) noexcept {
-    const index_t first = std::min(i * width, V), columns = std::min(width, V - first);
-    piece part{op.columns(first, columns), st, o.present() ? o.slice(3, first, columns) : o, {}};
-    const auto narrow = [&](auto& pool) noexcept {
-      if (pool.present()) pool = pool.slice(3, first, columns);
-    };
-    narrow(part.st.initial), narrow(part.st.final), narrow(part.st.snapshots), narrow(part.st.boundaries);
-    return part;
+  const auto part = [&](index_t i) noexcept -> piece {
+    const auto [first, count] = cut[i];
+    return {op.columns(first, count), columns_of(st, first, count), o.present() ? o.slice(3, first, count) : o, {}};
   };
-  piece parts[most] = {cut(0), cut(1), cut(2), cut(3)};
+  piece parts[most] = {part(0), part(1), part(2), part(3)};
   matrix_problem<Acc> problems[most];
-  index_t count = 0;
-  for (; count < pieces && count * width < V; ++count) {
-    piece& part = parts[count];
-    part.bound = {&part.op, &part.o};
-    problems[count] = describe<Acc>(part.bound, part.st, how, in_place, chosen);
-    problems[count].segment = segment;
+  for (index_t i = 0; i < cut.pieces; ++i) {
+    piece& own = parts[i];
+    own.bound = {&own.op, &own.o};
+    problems[i] = describe<Acc>(own.bound, own.st, how, in_place, chosen);
+    problems[i].segment = segment;
   }
-  run_tasks_of<Op>(problems, count, ctx);
+  run_tasks_of<Op>(problems, cut.pieces, ctx);
 }
 
 template <class Op, class State>
@@ -502,7 +521,11 @@ void run_matrix(const Op& op, const State& st, const view<typename Op::scalar, 4
   const index_t segment = cut ? segment_of(how, policies_of<Op>, op.extents(), Verb == verb::forward) : 0;
   if constexpr (requires { op.columns(0, 0); }) {
     const bool whole = ctx.workers() == 1 || segment > 0 || keeping != nullptr;
-    if (const index_t pieces = whole ? 1 : value_pieces(op, st); pieces > 1) {
+    const bool normalised = [&] {
+      if constexpr (with_normaliser<State>) return op.normalise || leaves_normaliser(st);
+      return false;
+    }();
+    if (const index_t pieces = whole || normalised ? 1 : value_pieces(op); pieces > 1) {
       return run_pieces<Acc>(pieces, op, st, *bound.o, shape_of_run, in_place, how, segment, ctx);
     }
   }

@@ -38,6 +38,7 @@ struct matrix_backward_problem {
   index_t room = 0;        // elements that the operator's own adjoints want
   index_t weights = 0;     // elements of the gradients of what all heads share, where these are wanted
   bool undivided = false;  // the heads of a unit share gates, to whose gradients the adjoints add
+  index_t pieces = 1;      // of V, tasks of their own, where there is one state
 
   /// Heads that share a key or a query head with others are a unit: their gradients are summed.
   index_t units() const noexcept {
@@ -91,6 +92,38 @@ struct matrix_backward_problem {
   index_t turns() const noexcept { return joint_chunk() > 0 ? 1 : 8; }
 };
 
+/// What tasks of columns of V leave for those of chunks, in the columns of wider panels.
+template <class Acc>
+struct matrix_backward_columns {
+  Acc* states;     // [chunks, K, V], those before each chunk; null: checkpoints have them
+  Acc* d_states;   // [chunks + 1, K, V], the gradient of the initial state and the cotangents after each chunk
+  Acc* corrected;  // [chunks, C, V], likewise the rest
+  Acc* d_o;
+  Acc* d_v;  // of the delta rule y
+  Acc* d_w;
+
+  static matrix_backward_columns carve(const matrix_backward_problem<Acc>& p, arena& memory) noexcept {
+    const matrix_plan& plan = p.forward.plan;
+    const write writes = p.forward.policies.writes;
+    const index_t state = p.forward.n.key_dim * plan.state_rows, values = tile_rows(plan.chunk) * plan.v_stride;
+    matrix_backward_columns all{};
+    if (p.kept.states == nullptr) all.states = memory.take<Acc>(p.chunks * state);
+    all.d_states = memory.take<Acc>((p.chunks + 1) * state);
+    all.corrected = memory.take<Acc>(writes == write::additive ? 0 : p.chunks * values);
+    all.d_o = memory.take<Acc>(p.chunks * values);
+    all.d_v = memory.take<Acc>(p.chunks * values);
+    all.d_w = memory.take<Acc>(writes == write::low_rank ? p.chunks * values : 0);
+    return all;
+  }
+  matrix_backward_columns from(index_t column) const noexcept {
+    matrix_backward_columns part = *this;
+    for (Acc** x : {&part.states, &part.d_states, &part.corrected, &part.d_o, &part.d_v, &part.d_w}) {
+      if (*x != nullptr) *x += column;
+    }
+    return part;
+  }
+};
+
 /// A worker's panels beside those of the forward.
 template <class Acc>
 struct matrix_backward_scratch {
@@ -105,7 +138,7 @@ struct matrix_backward_scratch {
   Acc* d_o;            // of every query head
   Acc* d_denominator;
   Acc* d_v;
-  Acc* d_w;
+  Acc* d_w;        // of low rank; −β ⊙ y of the delta rule, in place of y where nobody else wants that
   Acc* recalled;   // β ⊙ y
   Acc* corrected;  // V − R of the delta rule, or W, of all chunks and heads
   Acc* scaled;
@@ -139,22 +172,22 @@ struct matrix_backward_scratch {
     matrix_backward_scratch s{};
     s.room = memory.take<Acc>(
         std::max(p.room, 2 * plan.chunk * std::max(plan.v_stride, plan.k_stride) + 2 * padded<Acc>(plan.chunk)));
-    const bool kept = p.kept.states != nullptr;
-    const index_t swept = kept ? 0 : std::max<index_t>(p.chunks, 1) * heads;
+    const bool kept = p.kept.states != nullptr, whole = p.pieces == 1;
+    const index_t swept = kept || !whole ? 0 : std::max<index_t>(p.chunks, 1) * heads;
     s.states = memory.take<Acc>(swept * state);
-    s.d_state = memory.take<Acc>(heads * state);
+    s.d_state = memory.take<Acc>(whole ? heads * state : 0);
     s.z = memory.take<Acc>(f.normalise ? swept * plan.k_stride : 0);
     s.d_z = memory.take<Acc>(heads * plan.k_stride);
     s.turned = memory.take<Acc>(f.n.value_dim * linalg::padded_stride<Acc>(f.n.key_dim));
     s.turned_d =
         decays == decay::none ? s.turned : memory.take<Acc>(f.n.value_dim * linalg::padded_stride<Acc>(f.n.key_dim));
     s.turned_values = memory.take<Acc>(f.n.value_dim * plan.template turned<Acc>());
-    s.d_o = memory.take<Acc>(R * values);
+    s.d_o = memory.take<Acc>(whole ? R * values : 0);
     s.d_denominator = memory.take<Acc>(R * plan.chunk);
-    s.d_v = memory.take<Acc>(values);
-    s.d_w = memory.take<Acc>(low_rank ? values : 0);
+    s.d_v = memory.take<Acc>(whole ? values : 0);
+    s.d_w = writes == write::delta && whole ? s.d_v : memory.take<Acc>(removes && whole == low_rank ? values : 0);
     s.recalled = memory.take<Acc>(writes == write::delta ? values : 0);
-    s.corrected = memory.take<Acc>(removes ? std::max<index_t>(swept, 1) * values : 0);
+    s.corrected = memory.take<Acc>(removes && whole ? std::max<index_t>(swept, 1) * values : 0);
     s.scaled = memory.take<Acc>(decays == decay::scalar ? (removes ? 2 : 1) * values : 0);
     s.weights = memory.take<Acc>(decays == decay::scalar ? score : 0);
     s.removal = memory.take<Acc>(decays == decay::scalar && removes ? score : 0);
@@ -240,12 +273,14 @@ OGIVE_NOINLINE void substitute_upwards(index_t count, index_t value_dim, const A
 template <class Acc, class Arch, decay Decay, write Write, read Read>
 class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
   using panels = matrix_panels<Acc, Arch, Decay, Write, Read>;
+  using columns = matrix_backward_columns<Acc>;
   using panels::load_group, panels::load_head, panels::p_, panels::panels_of, panels::plan_, panels::query_head;
   using panels::query_panel, panels::s_, panels::score_panel, panels::score_stride, panels::shared;
   using vector = simd::batch<Acc, Arch>;
   static constexpr index_t W = simd::width<Acc, Arch>;
   static constexpr bool removes = Write != write::additive;
   static constexpr int keys = Write == write::low_rank ? 2 : 1;
+  static constexpr bool may_normalise = Write == write::additive && Decay != decay::per_key;
   template <class T>
   using panel = linalg::panel<T>;
 
@@ -254,12 +289,21 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
   OGIVE_NOINLINE static void run(const matrix_backward_problem<Acc>& p, index_t task, const void* op,
                                  arena memory) noexcept;
 
+  /// Of one state: what is separate by column of V, for the columns that the problem has.
+  OGIVE_NOINLINE static void run_columns(const matrix_backward_problem<Acc>& p, const columns& all, const void* op,
+                                         arena memory) noexcept;
+  /// The rest of chunks [begin, end), from the last one on, when all columns are there.
+  OGIVE_NOINLINE static void run_chunks(const matrix_backward_problem<Acc>& p, const columns& all, index_t begin,
+                                        index_t end, const void* op, arena memory) noexcept;
+
   /// Adds what the tasks [first, first + count) left, each in a memory of its own, in this order, and hands what is
   /// complete to the adjoints: every `pieces`-th chunk. The sums go on in the first memory.
   OGIVE_NOINLINE static void join(const matrix_backward_problem<Acc>& p, index_t first, index_t count, const void* op,
                                   const joint_memory& of, index_t piece, index_t pieces, arena memory) noexcept;
 
  private:
+  enum class scope { whole, columns, chunks };
+
   matrix_backward_task(const matrix_backward_problem<Acc>& p, const matrix_scratch<Acc>& forward,
                        const matrix_backward_scratch<Acc>& s, index_t task, const void* op) noexcept
       : panels(p.forward, forward), all_(p), adjoint_(p.adjoints), b_(s) {
@@ -307,7 +351,8 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     return b_.states + (chunk * heads_ + n) * p_.n.key_dim * plan_.state_rows;
   }
   Acc* corrected(index_t chunk, index_t n) const noexcept {
-    return b_.corrected + (kept() ? 0 : chunk * heads_ + n) * tile_rows(plan_.chunk) * plan_.v_stride;
+    const bool all = scope_ != scope::whole || !kept();
+    return b_.corrected + (all ? chunk * heads_ + n : 0) * tile_rows(plan_.chunk) * plan_.v_stride;
   }
   Acc* z(index_t chunk, index_t n) const noexcept {
     if (kept() && p_.normalise) return all_.kept.z(all_.kept.first(sequence_) + chunk, head(n));
@@ -318,6 +363,34 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
   Acc* d_reader(index_t r) const noexcept { return b_.d_x + r * query_panel(); }
   Acc* d_key(int n) const noexcept { return b_.d_y + n * query_panel(); }
   Acc* d_score(index_t r, int n) const noexcept { return b_.d_scores + (r * keys + n) * score_panel(); }
+
+  /// From now on panels are those that columns are left in.
+  void leave_in(const columns& all, scope what) noexcept {
+    scope_ = what;
+    left_ = all;
+    b_.states = all.states;
+    b_.corrected = all.corrected;
+    leave_in_chunk(chunks_ - 1);
+  }
+  void leave_in_chunk(index_t number) noexcept {
+    const index_t values = number * tile_rows(plan_.chunk) * plan_.v_stride;
+    b_.d_state = left_.d_states + (number + 1) * p_.n.key_dim * plan_.state_rows;
+    b_.d_o = left_.d_o + values;
+    b_.d_v = left_.d_v + values;
+    if constexpr (Write == write::low_rank) b_.d_w = left_.d_w + values;
+  }
+
+  /// Chunks [begin, end) after their columns.
+  void chunks(index_t begin, index_t end) noexcept {
+    const index_t h = head(0);
+    given_ = p_.states.load(p_.states.state, sequence_, h, nullptr, 0, d_z(0));
+    const bool ends = all_.cotangents.load(all_.cotangents.state, sequence_, h, nullptr, 0, d_z(0));
+    for (index_t c = end; c-- > begin;) {
+      resting_ = c + 1 == chunks_ && !ends;
+      leave_in_chunk(c);
+      retreat(c);
+    }
+  }
 
   void sequence() noexcept {
     const index_t s = sequence_;
@@ -339,9 +412,13 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
       const state_hooks<Acc>& given = all_.cotangents;
       resting_ = !given.load(given.state, s, head(n), d_state(n), plan_.state_rows, d_z(n));
     }
-    for (index_t c = chunks_; c-- > 0;) retreat(c);
+    for (index_t c = chunks_; c-- > 0;) {
+      if (scope_ == scope::columns) leave_in_chunk(c);
+      retreat(c);
+    }
+    if (scope_ == scope::columns) b_.d_state = left_.d_states;
     for (index_t n = 0; n < heads_ && all_.cotangents.wanted(all_.cotangents.state, s); ++n) {
-      if (resting_) zero_rows(d_state(n), plan_.state_rows, p_.n.key_dim, plan_.v_stride);
+      if (resting_) zero_rows(d_state(n), plan_.state_rows, p_.n.key_dim, plan_.v_width);
       all_.cotangents.save(all_.cotangents.state, s, head(n), d_state(n), plan_.state_rows, d_z(n));
     }
   }
@@ -466,6 +543,7 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
       }
       for (index_t m = 0; m < members_; ++m) retreat_head(at, number, i * members_ + m);
       if (Decay != decay::per_key && !single_ && (wants_queries() || wants_keys())) group_scores(panels_of(at.count));
+      if (scope_ == scope::columns) continue;
       if (last || own_keys) {
         at.head = shared(p_.n.key_heads, g);
         Acc* own[] = {single_ ? d_key(0) : b_.sum_k, single_ ? d_reader(plan_.queries) : b_.sum_a,
@@ -524,27 +602,29 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
 
   void retreat_head(tokens at, index_t number, index_t n) noexcept {
     const index_t count = at.count, R = plan_.queries;
+    const bool columns_too = scope_ != scope::chunks, rows_too = scope_ != scope::columns;
     lines_ahead ahead;
-    if (number > 0) {
+    if (number > 0 && columns_too) {
       tokens before = at;
       before.token -= 2 * plan_.chunk;
       before.count = plan_.chunk;
       ahead = rows_near(before, n, true);
     }
     const bool last = n + 1 == heads_;
-    if (!last || number > 0) {
+    if (columns_too && (!last || number > 0)) {
       ahead.add(view<const Acc, 2>(last ? state(number - 1, 0) : state(number, n + 1), {p_.n.key_dim, p_.n.value_dim},
                                    {plan_.state_rows, 1}));
     }
     const index_t readers = R + (removes ? 1 : 0);
-    ask_ = even_parts::over(this->parts(count, 2 * keys + readers, readers, R), ahead);
+    ask_ =
+        even_parts::over(this->parts(count, rows_too ? 2 * keys + readers : keys, columns_too ? readers : 0, R), ahead);
     at.head = head(n);
     chunk<Acc> c = panels_of(count);
     c.ask = ask_;
     load_head(c, at);
     c.state = state(number, n);
     c.fresh = number == 0 && !given_;
-    const bool uncorrected = kept() || number + 1 == chunks_;
+    const bool uncorrected = columns_too && (kept() || number + 1 == chunks_);
     if (uncorrected) correct(c, number, n);
     const Acc* X = c.removal_scores;
     if constexpr (Write == write::delta) {
@@ -556,21 +636,35 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
       }
     }
     if constexpr (Write == write::low_rank) c.w = corrected(number, n);
-    read_cotangents(c, at, number, n);
-
-    if (removes || adjoint_.rows.values) write_cotangents(c, n);
-    const Acc* Y = removes ? removal_cotangents(c, X) : nullptr;
-    if constexpr (Write == write::delta) {
-      const index_t stride = p_.hooks.beta_per_value ? plan_.v_stride : 1;
-      adjoint_.load_beta(adjoint_.op, at, b_.d_beta, stride, b_.room);
+    if (columns_too) {
+      read_cotangents(c, at, number, n);
+      if (removes || adjoint_.rows.values) write_cotangents(c, n);
+      if constexpr (removes) removal_cotangents(c, X);
     }
+    if constexpr (Write == write::delta) {
+      if (!columns_too) weigh_cotangents(c);
+      value_cotangents(c);
+      const index_t stride = p_.hooks.beta_per_value ? plan_.v_stride : 1;
+      if (rows_too) adjoint_.load_beta(adjoint_.op, at, b_.d_beta, stride, b_.room);
+    }
+    const Acc* Y = b_.d_w;
+    const Acc boundary = rows_too ? state_cotangents(c, number, n, Y) : Acc(0);
+    if (columns_too) move_state(c, n, Y);
+    if (rows_too) row_cotangents(c, at, boundary, Y);
+  }
 
+  /// What the states before and after a chunk give to its rows; answers what they say of the decay of the whole chunk.
+  Acc state_cotangents(const chunk<Acc>& c, index_t number, index_t n, const Acc* Y) noexcept {
     read_state(c, Y);
     write_state(c, n);
-    constexpr bool may_normalise = Write == write::additive && Decay != decay::per_key;
     Acc boundary = decay_of_state(c);
     if (may_normalise && p_.normalise) boundary += normaliser_cotangents(c, number, n);
-    move_state(c, n, Y);
+    return boundary;
+  }
+
+  /// What the rows of a chunk give to each other; then all gradients but those of rows that heads share go out.
+  void row_cotangents(const chunk<Acc>& c, const tokens& at, Acc boundary, const Acc* Y) noexcept {
+    const index_t count = at.count, R = plan_.queries;
     if (wants_queries() || wants_keys()) {
       score_cotangents(c, Y);
       if constexpr (Decay == decay::scalar) scalar_scores(c, boundary);
@@ -616,7 +710,7 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
       Acc* rest = corrected(number, n);
       const Acc* X = compare_values<Acc, Arch, Decay>(c);
       if (c.beta_stride != 0) return substitute_per_value<Acc, Arch>(c, X, rest);
-      std::copy_n(c.v, c.tokens * c.v_stride, rest);
+      for (index_t i = 0; i < c.tokens; ++i) std::copy_n(c.v + i * c.v_stride, c.value_dim, rest + i * c.v_stride);
       for (index_t i = 1; i < c.tokens; ++i) {
         for (index_t j = 0; j < i; j += W) {
           const index_t at = i * c.score_stride + j;
@@ -689,30 +783,38 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     }
   }
 
-  /// Y, and what depends on it: dβ and dV of the delta rule, the part of dU that a removal recalls.
-  const Acc* removal_cotangents(const chunk<Acc>& c, const Acc* X) noexcept {
+  /// Y, of the delta rule y and β ⊙ y, and the part of dU that a removal recalls.
+  void removal_cotangents(const chunk<Acc>& c, const Acc* X) noexcept {
     if constexpr (Write == write::low_rank) {
       substitute_upwards<Acc, Arch, linalg::add>(c.tokens, c.value_dim, c.a_b, c.score_stride, b_.d_w, b_.d_w,
                                                  c.v_stride, nullptr, 0);
       linalg::gemm_strict_tril_turned<Arch>(c.tokens, c.value_dim, panel<const Acc>{X, c.score_stride},
                                             panel<const Acc>{b_.d_w, c.v_stride}, panel<Acc>{b_.d_v, c.v_stride},
                                             linalg::add{});
-      return b_.d_w;
     } else {
       substitute_upwards<Acc, Arch, linalg::subtract>(c.tokens, c.value_dim, X, c.score_stride, b_.d_v, b_.recalled,
                                                       c.v_stride, c.beta, c.beta_stride);
-      for (index_t i = 0; i < c.tokens; ++i) {
-        vector sum(Acc(0));
-        for (index_t at = 0; at < c.value_dim; at += W) {
-          const index_t row = i * c.v_stride + at;
-          const vector y = simd::load<Arch>(b_.d_v + row), R = simd::load<Arch>(compared_ + row);
-          sum = simd::fma(y, R, sum);
-          if (c.beta_stride != 0) simd::store(b_.d_beta + row, y * R);
-          simd::store(b_.d_v + row, vector(Acc(0)) - simd::load<Arch>(b_.recalled + row));
-        }
-        if (c.beta_stride == 0) b_.d_beta[i] = simd::reduce_add(sum);
+    }
+  }
+  /// β ⊙ y where the columns left y.
+  void weigh_cotangents(const chunk<Acc>& c) noexcept {
+    change_rows(b_.recalled, c.v_stride, c.tokens, c.value_dim, [&](index_t i, index_t at, auto) noexcept {
+      const vector beta = c.beta_stride == 0 ? vector(c.beta[i]) : simd::load<Arch>(c.beta + i * c.beta_stride + at);
+      return simd::load<Arch>(b_.d_v + i * c.v_stride + at) * beta;
+    });
+  }
+  /// Y = −dV and dβ of the delta rule.
+  void value_cotangents(const chunk<Acc>& c) noexcept {
+    for (index_t i = 0; i < c.tokens; ++i) {
+      vector sum(Acc(0));
+      for (index_t at = 0; at < c.value_dim; at += W) {
+        const index_t row = i * c.v_stride + at;
+        const vector y = simd::load<Arch>(b_.d_v + row), R = simd::load<Arch>(compared_ + row);
+        sum = simd::fma(y, R, sum);
+        if (c.beta_stride != 0) simd::store(b_.d_beta + row, y * R);
+        simd::store(b_.d_w + row, vector(Acc(0)) - simd::load<Arch>(b_.recalled + row));
       }
-      return b_.d_v;
+      if (c.beta_stride == 0) b_.d_beta[i] = simd::reduce_add(sum);
     }
   }
 
@@ -829,9 +931,10 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     return Decay == decay::per_key ? Acc(0) : c.decays.whole * simd::reduce_add(all);
   }
 
-  /// dS₀ = Γ dS + Σ x̃ᵀ d.
+  /// dS₀ = Γ dS + Σ x̃ᵀ d, in its place or, where that is left, before it.
   void move_state(const chunk<Acc>& c, index_t n, const Acc* Y) noexcept {
-    const panel<Acc> dS{d_state(n), plan_.state_rows};
+    const index_t before = scope_ == scope::columns ? p_.n.key_dim * plan_.state_rows : 0;
+    const panel<Acc> dS{d_state(n) - before, plan_.state_rows};
     const auto rows = [&](index_t r) noexcept -> panel<const Acc> {
       return {(Decay == decay::per_key ? s_.decayed_q : s_.q) + r * query_panel(), c.k_stride};
     };
@@ -861,6 +964,8 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     };
     if (resting_) {
       begin(linalg::overwrite{});
+    } else if (scope_ == scope::columns) {
+      begin(carried_on<Acc, Arch, Decay>{c.decays.whole, c.whole, d_state(n), plan_.state_rows});
     } else if constexpr (Decay == decay::scalar) {
       begin(linalg::decay<Acc>{c.decays.whole});
     } else if constexpr (Decay == decay::per_key) {
@@ -1039,6 +1144,8 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
   bool single_ = false;            // no head shares q or k with another
   bool given_ = false;             // there is an initial state
   bool resting_ = false;           // the cotangent of the state is still zero
+  scope scope_ = scope::whole;
+  columns left_{};
 };
 
 // Not inline, so that an extern template spares a unit the bodies.
@@ -1047,6 +1154,25 @@ void matrix_backward_task<Acc, Arch, Decay, Write, Read>::run(const matrix_backw
                                                               const void* op, arena memory) noexcept {
   const auto forward = matrix_scratch<Acc>::carve(p.forward, memory);
   matrix_backward_task(p, forward, matrix_backward_scratch<Acc>::carve(p, memory), task, op).sequence();
+}
+
+template <class Acc, class Arch, decay Decay, write Write, read Read>
+void matrix_backward_task<Acc, Arch, Decay, Write, Read>::run_columns(const matrix_backward_problem<Acc>& p,
+                                                                      const columns& all, const void* op,
+                                                                      arena memory) noexcept {
+  const auto forward = matrix_scratch<Acc>::carve(p.forward, memory);
+  matrix_backward_task task(p, forward, matrix_backward_scratch<Acc>::carve(p, memory), 0, op);
+  task.leave_in(all, scope::columns);
+  task.sequence();
+}
+template <class Acc, class Arch, decay Decay, write Write, read Read>
+void matrix_backward_task<Acc, Arch, Decay, Write, Read>::run_chunks(const matrix_backward_problem<Acc>& p,
+                                                                     const columns& all, index_t begin, index_t end,
+                                                                     const void* op, arena memory) noexcept {
+  const auto forward = matrix_scratch<Acc>::carve(p.forward, memory);
+  matrix_backward_task task(p, forward, matrix_backward_scratch<Acc>::carve(p, memory), 0, op);
+  task.leave_in(all, scope::chunks);
+  task.chunks(begin, end);
 }
 
 template <class Acc, class Arch, decay Decay, write Write, read Read>
@@ -1403,6 +1529,96 @@ matrix_backward_problem<Acc> describe_backward(const matrix_again_binding<Op>& b
   return p;
 }
 
+/// Bytes of what tasks of columns leave.
+template <class Acc>
+std::size_t columns_bytes(const matrix_backward_problem<Acc>& p) noexcept {
+  arena counted;
+  matrix_backward_columns<Acc>::carve(p, counted);
+  return counted.used();
+}
+
+/// Pieces of V that tasks of their own work on in backward. A normaliser's gradient is a sum over all columns that the
+/// chunk before waits for.
+template <class Acc, class Op>
+index_t value_pieces(const Op& op, const matrix_backward_problem<Acc>& p) noexcept {
+  if constexpr (requires { op.columns(0, 0); }) {
+    if (p.chunks > 1 && !p.forward.normalise && p.weights == 0) return value_pieces(op);
+  }
+  return 1;
+}
+
+/// One state by many workers. First each takes columns of V, forwards and backwards through all chunks; they leave what
+/// a chunk wants besides: the states on both sides of it, and its values and cotangents. Then chunks have nothing to do
+/// with each other any more, and are tasks, each with all columns: the bits are those of one task.
+template <class Engine, class Acc, class Op, class State, class Cotangents>
+void run_columns(const matrix_backward_problem<Acc>& whole, const matrix_backward_binding<Op>& gradients,
+                 const State& st, const Cotangents& cotangents, std::size_t bytes, context& ctx) {
+  constexpr int most = 4;
+  struct piece {
+    index_t first;
+    Op op;
+    State st;
+    Cotangents cotangents;
+    view<const typename Op::scalar, 4> d_o;
+    typename Op::gradient d;
+    matrix_again_binding<Op> bound;
+    matrix_backward_binding<Op> gradients;
+  };
+  const Op& op = *gradients.op;
+  const view<typename Op::scalar, 4> o;
+  const value_cut cut = value_cut::of<Acc>(whole.forward.n.value_dim, whole.pieces);
+  const auto part = [&](index_t i) noexcept {
+    const auto [first, count] = cut[i];
+    piece p{first,
+            op.columns(first, count),
+            columns_of(st, first, count),
+            columns_of(cotangents, first, count),
+            gradients.outputs->slice(3, first, count),
+            *gradients.d,
+            {},
+            {}};
+    if constexpr (requires { op.columns(p.d, first, count); }) p.d = op.columns(p.d, first, count);
+    return p;
+  };
+  piece parts[most] = {part(0), part(1), part(2), part(3)};
+  matrix_backward_problem<Acc> problems[most];
+  for (index_t i = 0; i < cut.pieces; ++i) {
+    piece& p = parts[i];
+    p.bound = {{&p.op, &o}, gradients.outputs};
+    p.gradients = {&p.op, &p.d_o, &p.d, gradients.accumulate};
+    problems[i] = describe_backward<Acc>(p.bound, p.gradients, p.st, p.cotangents,
+                                         {.chunk = whole.forward.plan.chunk, .accumulate = whole.accumulate}, nullptr);
+    problems[i].pieces = whole.pieces;
+    matrix_plan& plan = problems[i].forward.plan;
+    plan.v_stride = whole.forward.plan.v_stride;
+    plan.state_rows = whole.forward.plan.state_rows;
+    problems[i].kept = whole.kept;
+    if (whole.kept.states != nullptr) problems[i].kept.states += p.first;
+  }
+  const index_t workers = ctx.workers(), heads = whole.forward.n.heads;
+  const std::size_t left = columns_bytes(whole);
+  ctx.reserve(static_cast<std::size_t>(workers) * bytes + left);
+  arena beside(ctx.scratch(workers, bytes).template take<std::byte>(0), left);
+  const auto all = matrix_backward_columns<Acc>::carve(whole, beside);
+  run_tasks(ctx, cut.pieces, bytes, [&](index_t i, arena memory) noexcept {
+    Engine::run_columns(problems[i], all.from(parts[i].first), &parts[i].gradients, memory);
+  });
+  if (!whole.sums) {
+    return run_tasks(ctx, whole.chunks, bytes, [&](index_t c, arena memory) noexcept {
+      Engine::run_chunks(whole, all, c, c + 1, &gradients, memory);
+    });
+  }
+  run_tasks(ctx, 1, bytes, [&](index_t, arena memory) noexcept {
+    const auto own = with_own_sums(op, *gradients.d, memory);
+    matrix_backward_binding<Op> mine = gradients;
+    mine.d = &own;
+    clear_sums<Op>(own, heads);
+    Engine::run_chunks(whole, all, 0, whole.chunks, &mine, memory);
+    if (!whole.accumulate) clear_sums<Op>(*gradients.d, heads);
+    add_sums<Op>(*gradients.d, own, 0, heads);
+  });
+}
+
 template <class Acc>
 std::size_t scratch_of(const matrix_backward_problem<Acc>& p) noexcept {
   arena counted;
@@ -1479,15 +1695,21 @@ struct matrix_backward_engine {
       const matrix_again_binding<Op> bound{{&op, &o}, &d_o};
       const matrix_backward_binding<Op> gradients{&op, &d_o, &d, false};
       auto p = describe_backward<Acc>(bound, gradients, st, st, how, nullptr);
-      if constexpr (requires { op.normalise; }) p.forward.normalise = true;
       auto all = d;
       if constexpr (requires { all.over_time; }) all.over_time = true;
+      std::size_t in_columns = 0;
+      p.pieces = value_pieces(op, p);
+      if (p.pieces > 1) {  // what they leave is shared by two workers at least
+        in_columns = scratch_of(p) + sums_bytes(op, all, 1, true) + (columns_bytes(p) + 127) / 128 * 64;
+      }
+      p.pieces = 1;
+      if constexpr (requires { op.normalise; }) p.forward.normalise = true;
       if constexpr (with_weights<Op>) {
         auto learned = p;
         learned.weights = op.weights(d).size();
-        return std::max(scratch_of(p) + sums_bytes(op, all, p.turns(), true), scratch_of(learned));
+        return std::max({scratch_of(p) + sums_bytes(op, all, p.turns(), true), scratch_of(learned), in_columns});
       }
-      return scratch_of(p) + sums_bytes(op, all, p.turns(), true);
+      return std::max(scratch_of(p) + sums_bytes(op, all, p.turns(), true), in_columns);
     };
     return std::max(most(accum_t<typename Op::scalar>{}), most(double{}));
   }
@@ -1502,12 +1724,19 @@ struct matrix_backward_engine {
     const auto asked = given_or_zero(d_o, op.extents());
     const matrix_again_binding<Op> bound{{&op, &o}, &asked};
     const matrix_backward_binding<Op> gradients{&op, &asked, &d, how.accumulate};
-    const auto p = describe_backward<Acc>(bound, gradients, st, cotangents, how, kept);
+    auto p = describe_backward<Acc>(bound, gradients, st, cotangents, how, kept);
     if (p.forward.n.heads == 0) return;
+    using engine = matrix_backward_task<Acc, simd::default_arch, Op::decays, Op::writes, Op::reads>;
+    if constexpr (requires { op.columns(0, 0); }) {
+      p.pieces = std::min<index_t>(value_pieces(op, p), ctx.workers());
+      if (p.pieces > 1) {
+        const std::size_t bytes = scratch_of(p) + (p.sums ? sums_bytes(op, d, 1, false) : 0);
+        return run_columns<engine>(p, gradients, st, cotangents, bytes, ctx);
+      }
+    }
     const bool joint = p.sums || p.parts() > 1;
     const std::size_t bytes = scratch_of(p) + (joint ? sums_bytes(op, d, p.turns(), false) : 0);
     ctx.reserve(static_cast<std::size_t>(ctx.workers()) * bytes);
-    using engine = matrix_backward_task<Acc, simd::default_arch, Op::decays, Op::writes, Op::reads>;
     if constexpr (with_weights<Op>) {
       if (p.weights > 0) {
         return run_summed_tasks<Acc>(ctx, p.tasks(), bytes, p.weights, op.weights(d), how.accumulate,

@@ -57,7 +57,8 @@ struct matrix_plan {
   index_t block;       // heads of one task
   index_t blocks;      // tasks of a sequence
   index_t k_stride;    // of panels and z
-  index_t v_stride;    // of panels and working states
+  index_t v_stride;    // of panels
+  index_t v_width;     // of values in whole vectors: v_stride, but where panels are columns of wider ones
   index_t state_rows;  // row stride of a working state
 
   /// Row stride of keys turned round.
@@ -85,7 +86,7 @@ struct matrix_plan {
     p.blocks = tasks_of(n.heads);
     p.block = (n.heads + p.blocks - 1) / p.blocks;
     p.k_stride = padded<Acc>(n.key_dim);
-    p.v_stride = padded<Acc>(n.value_dim);
+    p.v_stride = p.v_width = padded<Acc>(n.value_dim);
     p.state_rows = linalg::padded_stride<Acc>(n.value_dim);
     return p;
   }
@@ -353,7 +354,7 @@ class matrix_panels {
   /// per key channel.
   index_t parts(index_t count, index_t reading, index_t writing, index_t queries) const noexcept {
     using asking = asking_ahead<linalg::overwrite>;
-    const index_t K = p_.n.key_dim, V = plan_.v_stride;
+    const index_t K = p_.n.key_dim, V = plan_.v_width;
     index_t all = reading * asking::template parts<Acc, Arch>(count, V, K) +
                   writing * asking::template parts<Acc, Arch>(K, V, count);
     if constexpr (Decay == decay::per_key) {
@@ -368,7 +369,7 @@ class matrix_panels {
     chunk<Acc> c;
     c.tokens = count;
     c.key_dim = p_.n.key_dim;
-    c.value_dim = plan_.v_stride;
+    c.value_dim = plan_.v_width;
     c.k = Decay == decay::per_key ? s_.decayed_k : s_.k;
     c.k_stride = plan_.k_stride;
     c.v = s_.v;

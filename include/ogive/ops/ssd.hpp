@@ -100,6 +100,11 @@ struct ssd {
     if (D.present() && D.extent(1) > 1) part.D = D.slice(1, first, count);
     return part;
   }
+  /// The gradients that belong to them, of those that `adjoint_store` writes.
+  static gradient columns(gradient d, index_t first, index_t count) noexcept {
+    if (d.z.present()) d.z = d.z.slice(3, first, count);
+    return d;
+  }
 
   template <class Acc>
   void load_q(const tokens& at, Acc* q, index_t stride, Acc*) const noexcept {
