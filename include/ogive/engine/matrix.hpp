@@ -402,7 +402,8 @@ void run_tasks_of(const matrix_problem<Acc>* problems, index_t count, context& c
 
 /// Pieces of V that tasks of their own work on: one state alone would be one task. Each piece takes the scores anew, so
 /// there are few, and none where one worker would run them all: columns never meet, so the bits are those of the whole.
-/// Nor where time is cut, which workers share better (SSD, K = 128, V = 64, two threads: 1.36 against 1.08).
+/// Nor where time is cut, which workers share better (SSD, K = 128, V = 64, two threads: 1.36 against 1.08). What a
+/// normaliser wants of a forward is not of V: each piece makes z anew, the first one saves it.
 template <class Op>
 index_t value_pieces(const Op& op) noexcept {
   const matrix_extents n = op.extents();
@@ -428,7 +429,7 @@ struct value_cut {
   }
 };
 
-/// A state struct on `count` columns of V.
+/// A state struct on `count` columns of V; only that of the first ones leaves a normaliser behind.
 template <class State>
 State columns_of(State st, index_t first, index_t count) noexcept {
   const auto narrow = [&](auto& pool) noexcept {
@@ -436,25 +437,38 @@ State columns_of(State st, index_t first, index_t count) noexcept {
   };
   narrow(st.initial), narrow(st.final);
   if constexpr (with_kept<State>) narrow(st.snapshots), narrow(st.boundaries);
+  if constexpr (with_normaliser<State>) {
+    if (first > 0) {
+      st.z_final = {};
+      if constexpr (with_kept<State>) st.z_snapshots = st.z_boundaries = {};
+    }
+  }
   return st;
+}
+/// Whether pieces might read a normaliser where one of them saves it.
+template <class State>
+bool sweeps_normaliser(const State& st) noexcept {
+  if constexpr (with_normaliser<State>) return st.z_initial.present() && leaves_normaliser(st);
+  return false;
 }
 
 /// The tasks of a call that is cut into pieces of V.
 template <class Acc, class Op, class State, class Output>
 void run_pieces(index_t pieces, const Op& op, const State& st, const Output& o, form how, bool in_place, options chosen,
-                index_t segment, context& ctx) {
+                index_t segment, const matrix_keeping<Acc>* keeping, context& ctx) {
   constexpr int most = 4;
   struct piece {
     Op op;
     State st;
     Output o;
     matrix_binding<Op> bound;
+    matrix_keeping<Acc> keeping;
   };
   const value_cut cut = value_cut::of<Acc>(op.extents().value_dim, pieces);
   chosen.chunk = matrix_chunk(policies_of<Op>, chosen, op.extents(), continues(st), leaves_state(st));
   const auto part = [&](index_t i) noexcept -> piece {
     const auto [first, count] = cut[i];
-    return {op.columns(first, count), columns_of(st, first, count), o.present() ? o.slice(3, first, count) : o, {}};
+    return {op.columns(first, count), columns_of(st, first, count), o.present() ? o.slice(3, first, count) : o, {}, {}};
   };
   piece parts[most] = {part(0), part(1), part(2), part(3)};
   matrix_problem<Acc> problems[most];
@@ -463,6 +477,11 @@ void run_pieces(index_t pieces, const Op& op, const State& st, const Output& o, 
     own.bound = {&own.op, &own.o};
     problems[i] = describe<Acc>(own.bound, own.st, how, in_place, chosen);
     problems[i].segment = segment;
+    if (keeping == nullptr) continue;
+    const auto [first, count] = cut[i];
+    own.keeping = {keeping->to.columns(first, count), problems[i].states};
+    problems[i].states = own.keeping.hooks();
+    problems[i].normalise = problems[i].normalise || own.keeping.to.normalisers != nullptr;
   }
   run_tasks_of<Op>(problems, cut.pieces, ctx);
 }
@@ -519,19 +538,15 @@ void run_matrix(const Op& op, const State& st, const view<typename Op::scalar, 4
   }
   const bool cut = shape_of_run == form::chunked && !keeps_states(st) && keeping == nullptr;
   const index_t segment = cut ? segment_of(how, policies_of<Op>, op.extents(), Verb == verb::forward) : 0;
-  if constexpr (requires { op.columns(0, 0); }) {
-    const bool whole = ctx.workers() == 1 || segment > 0 || keeping != nullptr;
-    const bool normalised = [&] {
-      if constexpr (with_normaliser<State>) return op.normalise || leaves_normaliser(st);
-      return false;
-    }();
-    if (const index_t pieces = whole || normalised ? 1 : value_pieces(op); pieces > 1) {
-      return run_pieces<Acc>(pieces, op, st, *bound.o, shape_of_run, in_place, how, segment, ctx);
-    }
-  }
   options chosen = how;
   if (keeping != nullptr && how.chunk == 0 && keeping->to.interval % usual_chunk(policies_of<Op>, op.extents()) != 0) {
     chosen.chunk = most_chunks;  // a state that is kept ends a chunk
+  }
+  if constexpr (requires { op.columns(0, 0); }) {
+    const bool whole = ctx.workers() == 1 || segment > 0 || sweeps_normaliser(st);
+    if (const index_t pieces = whole ? 1 : value_pieces(op); pieces > 1) {
+      return run_pieces<Acc>(pieces, op, st, *bound.o, shape_of_run, in_place, chosen, segment, keeping, ctx);
+    }
   }
   matrix_problem<Acc> whole = describe<Acc>(bound, st, shape_of_run, in_place, chosen);
   whole.segment = segment;

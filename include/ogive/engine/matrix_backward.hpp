@@ -1592,8 +1592,7 @@ void run_columns(const matrix_backward_problem<Acc>& whole, const matrix_backwar
     matrix_plan& plan = problems[i].forward.plan;
     plan.v_stride = whole.forward.plan.v_stride;
     plan.state_rows = whole.forward.plan.state_rows;
-    problems[i].kept = whole.kept;
-    if (whole.kept.states != nullptr) problems[i].kept.states += p.first;
+    problems[i].kept = whole.kept.columns(p.first, p.op.extents().value_dim);
   }
   const index_t workers = ctx.workers(), heads = whole.forward.n.heads;
   const std::size_t left = columns_bytes(whole);

@@ -37,6 +37,15 @@ struct matrix_checkpoints {
     return all;
   }
 
+  /// Those of `count` columns of V; the first ones have the normalisers.
+  matrix_checkpoints columns(index_t first, index_t count) const noexcept {
+    matrix_checkpoints part = *this;
+    if (states != nullptr) part.states += first;
+    part.n.value_dim = count;
+    if (first > 0) part.normalisers = nullptr;
+    return part;
+  }
+
   /// What the call has comes before what follows from it.
   static constexpr const char* numbers[] = {
       "bytes of a number", "B",       "L", "sequences", "Hq", "Hk", "H", "K", "V", "tokens of an interval",
