@@ -4,6 +4,7 @@
 #include <ogive/testing/samplers/delta_rules.hpp>
 #include <ogive/testing/samplers/gated.hpp>
 #include <ogive/testing/samplers/gated_rfa.hpp>
+#include <ogive/testing/samplers/linear_attention.hpp>
 #include <ogive/testing/samplers/low_rank.hpp>
 #include <ogive/testing/samplers/ssd.hpp>
 
@@ -59,7 +60,9 @@ void check_workers(const Op& op, const State& given, const testing::cotangents_o
   const auto check_team = [&](const auto& run) {
     auto together = testing::detail::run_backward(op, given, c, how);
     testing::detail::for_found(op, together, [](const auto& d) {
-      testing::for_each(d, [](const auto& x, index_t) { const_cast<std::remove_cvref_t<decltype(x)>&>(x) = -7; });
+      testing::for_each(d, [](const auto& x, index_t) {
+        const_cast<std::remove_cvref_t<decltype(x)>&>(x) = std::remove_cvref_t<decltype(x)>(-7.0F);
+      });
     });
     run([&](context& mine) { backward(op, given, c.o, together.st, together.d, how, mine); });
     CHECK(testing::detail::gradient_gap(op, together, serial) == "");
@@ -127,7 +130,165 @@ void check_sums(Op op, index_t H, testing::rng& random) {
   CHECK(testing::detail::gradient_gap(op, whole, sums, bound) == "");
 }
 
+/// Several workers, how often they were called, and scratch that is NaN.
+struct counted_workers {
+  int calls = 0;
+  testing::thread_pool threads{};
+  void operator()(int workers, const worker_body& body) {
+    ++calls;
+    threads(workers, body);
+  }
+  template <class Op>
+  context poisoned(const Op& op, const options& how, int workers) {
+    context forked = context::fork_join(*this, workers);
+    forked.reserve(backward_scratch_bytes(op, how, workers));
+    const auto size = static_cast<index_t>(forked.capacity());
+    std::fill_n(forked.scratch(0, forked.capacity()).template take<std::byte>(size), size, std::byte{0xff});
+    return forked;
+  }
+};
+
+/// Everything that may be asked of one state alone has the bits of one worker; several did have tasks, or did not.
+template <class State = float, class Op>
+void check_one_state(Op op, testing::rng& random, bool shared = true) {
+  constexpr bool both = std::is_same_v<State, float>;
+  testing::memory room;
+  const index_t length = testing::length_of(op);
+  const std::vector<std::int32_t> lengths{static_cast<std::int32_t>(length - 21)};
+  if (testing::coin(random)) op.lengths = lengths;
+  testing::state_for<Op, State> given;
+  if (testing::coin(random)) given = testing::draw_state<State>(random, room, op, 1);
+  auto c = testing::detail::draw_cotangents(random, room, op);
+  if (!given.initial.present() && testing::coin(random)) c.st = {};
+  if constexpr (requires { c.st.z_final; }) {
+    if (shared) given.z_initial = {}, c.st.z_final = {};
+  }
+  const options how{.chunk = testing::coin(random) ? 0 : random.integer(5, 40)};
+  CAPTURE(op.lengths.present(), given.initial.present(), c.st.final.present(), how.chunk);
+  const auto zeros = [](const auto& d) {
+    testing::for_each(d, [](const auto& x, index_t) { const_cast<std::remove_cvref_t<decltype(x)>&>(x) = {}; });
+  };
+  const auto same = [&](const auto& run, const auto& serial) {
+    for (const int workers : {2, 3}) {
+      CAPTURE(workers);
+      counted_workers pool;
+      context forked = pool.poisoned(op, how, workers);
+      const std::size_t reserved = forked.capacity();
+      CHECK(testing::detail::gradient_gap(op, run(forked), serial) == "");
+      CHECK(forked.capacity() == reserved);
+      CHECK((pool.calls > 0) == shared);
+    }
+  };
+  const auto whole = testing::detail::run_backward(op, given, c, how);
+  check_workers(op, given, c, how, whole);
+  same([&](context& ctx) { return testing::detail::run_backward(op, given, c, how, ctx); }, whole);
+
+  const auto added = [&](context& ctx) {
+    auto d = testing::detail::run_backward(op, given, c, how);
+    backward(op, given, c.o, d.st, d.d, {.chunk = how.chunk, .accumulate = true}, ctx);
+    return d;
+  };
+  context serial;
+  same(added, added(serial));
+
+  for_fields(op, whole.d, [&](const auto& x, const auto& all, std::size_t) {
+    using View = std::remove_cvref_t<decltype(all)>;
+    for (const int workers : {1, 2}) {
+      counted_workers pool;
+      context forked = pool.poisoned(op, how, workers);
+      testing::gradients_found<Op> alone{testing::memory()};
+      View mine;
+      for_fields(op, alone.d, [&](const auto& other, auto& d, std::size_t) {
+        if constexpr (std::is_same_v<std::remove_cvref_t<decltype(d)>, View>) {
+          if (static_cast<const void*>(&other) != static_cast<const void*>(&x)) return;
+          d = mine = alone.room.template take<typename View::element_type>(x.extents());
+        }
+      });
+      alone.st.final = c.st.final;
+      if constexpr (requires { c.st.z_final; }) alone.st.z_final = c.st.z_final;
+      backward(op, given, c.o, alone.st, alone.d, how, forked);
+      CHECK(testing::difference(mine, all) == "");
+    }
+  });
+
+  if constexpr (both) {
+    checkpoints kept(how.chunk), together(how.chunk);
+    const auto o = room.take<typename Op::scalar>(testing::sampler<Op>::output(op));
+    const auto shared_o = room.take<typename Op::scalar>(testing::sampler<Op>::output(op));
+    forward(op, given, o, {}, serial, kept);
+    counted_workers pool;
+    context forked = context::fork_join(pool, 2);
+    forward(op, given, shared_o, {}, forked, together);
+    CHECK(pool.calls > 0);
+    CHECK(testing::difference(shared_o, o) == "");
+    const auto from = [&](const checkpoints& states) {
+      return [&](context& ctx) {
+        auto d = testing::detail::run_backward(op, given, c, how);
+        testing::detail::for_found(op, d, zeros);
+        backward(op, given, c.o, d.st, d.d, {}, ctx, states);
+        return d;
+      };
+    };
+    const auto expected = from(kept)(serial);
+    same(from(kept), expected);
+    same(from(together), expected);
+  }
+}
+
 }  // namespace
+
+TEST_CASE("one state is shared out by columns of V, then by chunks, and has the bits of one worker") {
+  OGIVE_SEED(seed, 63);
+  const index_t columns = GENERATE(64, 65, 96, 128, 256, 257);
+  CAPTURE(columns);
+  testing::rng random(seed + static_cast<std::uint64_t>(columns));
+  testing::memory room;
+  constexpr index_t N = 110;
+  const shape<4> tokens{1, N, 1, K};
+  const auto uniform = [&]<std::size_t Rank>(const shape<Rank>& extents, double low, double high) {
+    return testing::draw_uniform<float>(random, room, extents, low, high);
+  };
+  const view<float, 4> q = uniform(tokens, -1, 1), k = uniform(tokens, -0.3, 0.3), gates = uniform(tokens, -1, 0);
+  const view<float, 4> small = uniform(tokens, -0.07, 0.07), other = uniform(tokens, -0.07, 0.07);
+  const view<float, 4> v = uniform(shape<4>{1, N, 1, columns}, -1, 1);
+  const view<float, 4> per_value = uniform(shape<4>{1, N, 1, columns}, 0, 1);
+  const view<float, 3> g = uniform(shape<3>{1, N, 1}, -1, 0), beta = uniform(shape<3>{1, N, 1}, 0, 1);
+  SECTION("writes that add") {
+    linear_attention<float, maps::elu1> features{.q = q, .k = k, .v = v};
+    features.normalise = false;
+    check_one_state(features, random);
+    check_one_state(simple_gla<float>{.q = q, .k = k, .v = v, .g = g}, random);
+    check_one_state(gla<float>{.q = q, .k = k, .v = v, .g = gates}, random);
+    check_one_state(hgrn2<float>{.q = q, .v = v, .g = gates}, random);
+  }
+  SECTION("sums over tokens") {
+    check_one_state(rwkv6<float>{.r = q, .k = k, .v = v, .w = gates, .u = uniform(shape<2>{1, K}, -1, 1)}, random);
+    ssd<float> op{.x = v, .dt = beta, .B = k, .C = q};
+    op.A = uniform(shape<1>{1}, -2, -0.1);
+    op.D = uniform(shape<2>{1, columns}, -1, 1);
+    op.z = uniform(v.extents(), -1, 1);
+    check_one_state(op, random);
+  }
+  SECTION("corrections") {
+    check_one_state(delta_rule<float>{.q = q, .k = k, .v = v, .beta = beta}, random);
+    check_one_state(delta_rule<float>{.q = q, .k = k, .v = v, .beta_per_value = per_value}, random);
+    check_one_state(gated_delta_rule<float>{.q = q, .k = k, .v = v, .g = g, .beta = beta}, random);
+    check_one_state<double>(gated_delta_rule<float>{.q = q, .k = k, .v = v, .g = g, .beta = beta}, random);
+    check_one_state(kda<float>{.q = q, .k = k, .v = v, .g = gates, .beta = beta}, random);
+  }
+  SECTION("removals of low rank") {
+    check_one_state(iplr<float>{.q = q, .k = k, .v = v, .a = small, .b = other}, random);
+    check_one_state(dplr<float>{.q = q, .k = k, .v = v, .a = small, .b = other, .g = gates}, random);
+    check_one_state(rwkv7<float>{.r = q, .w = gates, .k = k, .v = v, .kk = small, .a = other}, random);
+  }
+  SECTION("a normaliser, which belongs to all columns") {
+    check_one_state(linear_attention<float, maps::elu1>{.q = q, .k = k, .v = v, .eps = 1}, random, false);
+  }
+  SECTION("bfloat16") {
+    const auto rounded = [&](const view<float, 4>& x) { return room.copy<bfloat16>(x); };
+    check_one_state(gla<bfloat16>{.q = rounded(q), .k = rounded(k), .v = rounded(v), .g = gates}, random);
+  }
+}
 
 TEST_CASE("gradients of shared heads and of parameters are summed alike by any number of workers") {
   OGIVE_SEED(seed, 61);

@@ -382,6 +382,7 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
 
   /// Chunks [begin, end) after their columns.
   void chunks(index_t begin, index_t end) noexcept {
+    this->scoring_ = Decay == decay::scalar && adjoint_.decays;
     const index_t h = head(0);
     given_ = p_.states.load(p_.states.state, sequence_, h, nullptr, 0, d_z(0));
     const bool ends = all_.cotangents.load(all_.cotangents.state, sequence_, h, nullptr, 0, d_z(0));
@@ -462,8 +463,7 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
       c.state = state(number, n);
       if constexpr (Write == write::additive && Decay == decay::per_key) {
         p_.hooks.load_v(p_.hooks.op, at, c.v, c.v_stride, c.decays.a, s_.room);
-        p_.hooks.load_gates(p_.hooks.op, at, s_.channels.a, c.k_stride);
-        measure_channels<Acc, Arch>(at.count, c.key_dim, c.k_stride, s_.channels);
+        this->load_channels(at);
         decay_keys(c);
       } else {
         load_head(c, at);

@@ -289,6 +289,7 @@ class matrix_panels {
 
   /// x yᵀ on and below the diagonal.
   void score(index_t count, const Acc* x, const Acc* y, Acc* to) noexcept {
+    if (!scoring_) return;
     linalg::gemm_abt_lower<Arch>(count, count, p_.n.key_dim, linalg::panel<const Acc>{x, plan_.k_stride},
                                  linalg::panel<const Acc>{y, plan_.k_stride}, linalg::panel<Acc>{to, score_stride()},
                                  s_.turned);
@@ -314,12 +315,17 @@ class matrix_panels {
     }
   }
 
+  /// The decays per key channel of one head.
+  void load_channels(const tokens& at) noexcept {
+    p_.hooks.load_gates(p_.hooks.op, at, s_.channels.a, plan_.k_stride);
+    measure_channels<Acc, Arch>(at.count, p_.n.key_dim, plan_.k_stride, s_.channels);
+  }
+
   /// The scores of one head under its decays per key channel.
   void score_channels(const tokens& at, const even_parts& ask) noexcept {
     constexpr int keys = Write == write::low_rank ? 2 : 1;
     const index_t K = p_.n.key_dim, R = reading_ ? plan_.queries : 0, turned = plan_.template turned<Acc>();
-    p_.hooks.load_gates(p_.hooks.op, at, s_.channels.a, plan_.k_stride);
-    measure_channels<Acc, Arch>(at.count, K, plan_.k_stride, s_.channels);
+    load_channels(at);
     written_keys<Acc> written[keys];
     written[0] = {s_.k, s_.decayed_k, s_.turned};
     if constexpr (Write == write::low_rank) written[1] = {s_.b, s_.decayed_b, s_.turned_b};
@@ -395,7 +401,14 @@ class matrix_panels {
   void load_head(chunk<Acc>& c, const tokens& at) noexcept {
     p_.hooks.load_v(p_.hooks.op, at, c.v, c.v_stride, c.decays.a, s_.room);
     if constexpr (Decay == decay::scalar) measure_segment<Acc, Arch>(c.tokens, c.decays);
-    if constexpr (Decay == decay::per_key) score_channels(at, c.ask);
+    if constexpr (Decay == decay::per_key) {
+      if (scoring_) {
+        score_channels(at, c.ask);
+      } else {
+        load_channels(at);
+        if constexpr (Read == read::before) load_bonus(at.head);
+      }
+    }
     if constexpr (Write == write::delta) {
       p_.hooks.load_beta(p_.hooks.op, at, s_.beta, p_.hooks.beta_per_value ? plan_.v_stride : 1);
     }
@@ -405,6 +418,7 @@ class matrix_panels {
   const matrix_plan& plan_;
   matrix_scratch<Acc> s_;
   bool reading_ = true;  // there are outputs; where writes only add, scores per key channel want them
+  bool scoring_ = true;  // scores are wanted, and rows under decays per key channel
 };
 
 }  // namespace detail
