@@ -1,7 +1,9 @@
 #include <ogive/ops/delta_rule.hpp>
 #include <ogive/ops/gated_delta_rule.hpp>
+#include <ogive/ops/linear_attention.hpp>
 #include <ogive/ops/rwkv7.hpp>
 #include <ogive/ops/ssd.hpp>
+#include <ogive/testing/compare.hpp>
 #include <ogive/testing/rng.hpp>
 
 #include "tests/catch.hpp"
@@ -10,9 +12,12 @@ using namespace ogive;
 
 namespace {
 
+int calls_of_workers = 0;
+
 /// A context of two workers, who take turns.
 context& two_workers() {
   static const auto pool = [](int workers, const worker_body& body) {
+    ++calls_of_workers;
     for (int worker = 0; worker < workers; ++worker) body(worker);
   };
   static context ctx = context::fork_join(pool, 2);
@@ -100,5 +105,56 @@ TEST_CASE("One state alone is cut into pieces of V that change no bit", "") {
     head.B = first_head(op.B, 2), head.C = first_head(op.C, 2), head.D = first_head(op.D, 0);
     head.z = first_head(op.z, 2);
     check_pieces(op, head, L, K, V);
+  }
+}
+
+TEST_CASE("Pieces of V divide by one normaliser, which one of them saves") {
+  const index_t L = 37, K = 40, V = GENERATE(64, 72, 300), each = 8, kept = L / each;
+  testing::rng random(7);
+  tensor<float, 4> q({1, L, 2, K}), k({1, L, 2, K}), v({1, L, 2, V}), S0({1, 2, K, V});
+  tensor<float, 3> z0({1, 2, K});
+  for (auto* x : {&q, &k, &v, &S0}) testing::fill_uniform(random, x->all(), -0.5, 0.5);
+  testing::fill_uniform(random, z0.all(), 1, 2);
+  tensor<std::int32_t, 2> slots({1, kept});
+  for (index_t i = 0; i < kept; ++i) slots(0, i) = static_cast<std::int32_t>(i);
+  struct left {
+    tensor<float, 4> o, S, boundaries;
+    tensor<float, 3> z, z_boundaries;
+    left(index_t H, index_t length, index_t keys, index_t values, index_t states)
+        : o({1, length, H, values}),
+          S({1, H, keys, values}),
+          boundaries({states, H, keys, values}),
+          z({1, H, keys}),
+          z_boundaries({states, H, keys}) {}
+  };
+  const auto run = [&](index_t H, bool given, bool leaves, const options& how) {
+    linear_attention<float, maps::elu1> op{
+        .q = q.all().slice(2, 0, H), .k = k.all().slice(2, 0, H), .v = v.all().slice(2, 0, H)};
+    left to(H, L, K, V, kept);
+    linear_attention_state<float> st;
+    if (given) st.initial = S0.all().slice(1, 0, H), st.z_initial = z0.all().slice(1, 0, H);
+    if (leaves) {
+      st.final = to.S, st.z_final = to.z;
+      st.boundaries = to.boundaries, st.z_boundaries = to.z_boundaries;
+      st.boundary_slots = slots, st.interval = each;
+    }
+    calls_of_workers = 0;
+    forward(op, st, to.o, how, two_workers());
+    CHECK((calls_of_workers > 0) == (H == 2 || !given || !leaves));
+    return to;
+  };
+  const auto same = [](const auto& both, const auto& alone, std::size_t axis) {
+    return testing::compare(both.all().slice(axis, 0, 1), alone.all(), 0);
+  };
+  for (const form how : {form::recurrent, form::chunked}) {
+    for (const auto& [given, leaves] : {std::pair{false, false}, {true, false}, {false, true}, {true, true}}) {
+      CAPTURE(static_cast<int>(how), given, leaves);
+      const left both = run(2, given, leaves, {.form = how}), alone = run(1, given, leaves, {.form = how});
+      CHECK(same(both.o, alone.o, 2));
+      CHECK(same(both.S, alone.S, 1));
+      CHECK(same(both.boundaries, alone.boundaries, 1));
+      CHECK(same(both.z, alone.z, 1));
+      CHECK(same(both.z_boundaries, alone.z_boundaries, 1));
+    }
   }
 }
