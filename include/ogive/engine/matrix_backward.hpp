@@ -15,8 +15,12 @@
 //   low rank    W = R, and b writes W as k writes U:   Y = dW + (A ∘ a bᵀ)ᵀ Y
 //
 // Y comes from a substitution from the last token up. The gradient of a decay is the sum of what crosses its token,
-// with nothing in it that cancels; see matrix_scores_backward.hpp. Yang et al., arXiv:2312.06635 and arXiv:2406.06484;
-// Dao and Gu, arXiv:2405.21060.
+// with nothing in it that cancels; see matrix_scores_backward.hpp.
+//
+// dO, U, dU, Y and the states are separate by column of V, and of them only states go from chunk to chunk. One state
+// alone is shared out by that: columns first, through all chunks, then chunks with all columns.
+//
+// Yang et al., arXiv:2312.06635 and arXiv:2406.06484; Dao and Gu, arXiv:2405.21060.
 #pragma once
 
 #include <ogive/engine/matrix.hpp>
