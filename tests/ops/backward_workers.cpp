@@ -263,6 +263,10 @@ TEST_CASE("one state is shared out by columns of V, then by chunks, and has the 
   }
   SECTION("sums over tokens") {
     check_one_state(rwkv6<float>{.r = q, .k = k, .v = v, .w = gates, .u = uniform(shape<2>{1, K}, -1, 1)}, random);
+    rwkv5<float> constant{.r = q, .k = k, .v = v};
+    constant.w = uniform(shape<2>{1, K}, -1, 0), constant.u = uniform(shape<2>{1, K}, -1, 1);
+    check_one_state(constant, random);
+    check_one_state(retention<float>{.q = q, .k = k, .v = v, .log_gamma = uniform(shape<1>{1}, -1, 0)}, random);
     ssd<float> op{.x = v, .dt = beta, .B = k, .C = q};
     op.A = uniform(shape<1>{1}, -2, -0.1);
     op.D = uniform(shape<2>{1, columns}, -1, 1);

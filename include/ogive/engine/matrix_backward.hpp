@@ -106,6 +106,11 @@ struct matrix_backward_columns {
   Acc* d_v;  // of the delta rule y
   Acc* d_w;
 
+  // What chunks leave, of all columns, where gradients are sums over tokens: those go from chunk to chunk. And d_v.
+  Acc* d_gates;
+  Acc* d_k;
+  Acc* d_u;
+
   static matrix_backward_columns carve(const matrix_backward_problem<Acc>& p, arena& memory) noexcept {
     const matrix_plan& plan = p.forward.plan;
     const write writes = p.forward.policies.writes;
@@ -117,6 +122,11 @@ struct matrix_backward_columns {
     all.d_o = memory.take<Acc>(p.chunks * values);
     all.d_v = memory.take<Acc>(p.chunks * values);
     all.d_w = memory.take<Acc>(writes == write::low_rank ? p.chunks * values : 0);
+    const bool per_key = p.forward.policies.decays == decay::per_key;
+    const index_t gates = p.sums ? p.chunks * tile_rows(plan.chunk) * (per_key ? plan.k_stride : 1) : 0;
+    all.d_gates = memory.take<Acc>(gates);
+    all.d_k = memory.take<Acc>(per_key ? gates : 0);
+    all.d_u = memory.take<Acc>(p.sums && p.forward.policies.reads == read::before ? p.chunks * plan.k_stride : 0);
     return all;
   }
   matrix_backward_columns from(index_t column) const noexcept {
@@ -296,9 +306,12 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
   /// Of one state: what is separate by column of V, for the columns that the problem has.
   OGIVE_NOINLINE static void run_columns(const matrix_backward_problem<Acc>& p, const columns& all, const void* op,
                                          arena memory) noexcept;
-  /// The rest of chunks [begin, end), from the last one on, when all columns are there.
-  OGIVE_NOINLINE static void run_chunks(const matrix_backward_problem<Acc>& p, const columns& all, index_t begin,
-                                        index_t end, const void* op, arena memory) noexcept;
+  /// The rest of a chunk, when all columns are there; but for gradients that are sums over tokens.
+  OGIVE_NOINLINE static void run_chunk(const matrix_backward_problem<Acc>& p, const columns& all, index_t number,
+                                       const void* op, arena memory) noexcept;
+  /// Gradients that are sums over tokens, from the last chunk on, and what goes with them, when all chunks are there.
+  OGIVE_NOINLINE static void run_sums(const matrix_backward_problem<Acc>& p, const columns& all, const void* op,
+                                      arena memory) noexcept;
 
   /// Adds what the tasks [first, first + count) left, each in a memory of its own, in this order, and hands what is
   /// complete to the adjoints: every `pieces`-th chunk. The sums go on in the first memory.
@@ -382,18 +395,28 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     b_.d_o = left_.d_o + values;
     b_.d_v = left_.d_v + values;
     if constexpr (Write == write::low_rank) b_.d_w = left_.d_w + values;
+    if (!all_.sums) return;
+    b_.d_gates = left_.d_gates + number * tile_rows(plan_.chunk) * (Decay == decay::per_key ? plan_.k_stride : 1);
+    b_.d_u = left_.d_u + number * plan_.k_stride;
   }
 
-  /// Chunks [begin, end) after their columns.
-  void chunks(index_t begin, index_t end) noexcept {
+  /// A chunk after its columns.
+  void chunk_alone(index_t number) noexcept {
     this->scoring_ = Decay == decay::scalar && adjoint_.decays;
     const index_t h = head(0);
     given_ = p_.states.load(p_.states.state, sequence_, h, nullptr, 0, d_z(0));
     const bool ends = all_.cotangents.load(all_.cotangents.state, sequence_, h, nullptr, 0, d_z(0));
-    for (index_t c = end; c-- > begin;) {
-      resting_ = c + 1 == chunks_ && !ends;
+    resting_ = number + 1 == chunks_ && !ends;
+    leave_in_chunk(number);
+    retreat(number);
+  }
+  Acc* left_keys(index_t number) const noexcept { return left_.d_k + number * query_panel(); }
+  void sums() noexcept {
+    for (index_t c = chunks_; c-- > 0;) {
+      tokens at = tokens_of(c);
+      at.head = head(0);
       leave_in_chunk(c);
-      retreat(c);
+      value_gradients(at, b_.d_v, left_keys(c));
     }
   }
 
@@ -654,7 +677,7 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     const Acc* Y = b_.d_w;
     const Acc boundary = rows_too ? state_cotangents(c, number, n, Y) : Acc(0);
     if (columns_too) move_state(c, n, Y);
-    if (rows_too) row_cotangents(c, at, boundary, Y);
+    if (rows_too) row_cotangents(c, at, number, boundary, Y);
   }
 
   /// What the states before and after a chunk give to its rows; answers what they say of the decay of the whole chunk.
@@ -667,7 +690,7 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
   }
 
   /// What the rows of a chunk give to each other; then all gradients but those of rows that heads share go out.
-  void row_cotangents(const chunk<Acc>& c, const tokens& at, Acc boundary, const Acc* Y) noexcept {
+  void row_cotangents(const chunk<Acc>& c, const tokens& at, index_t number, Acc boundary, const Acc* Y) noexcept {
     const index_t count = at.count, R = plan_.queries;
     if (wants_queries() || wants_keys()) {
       score_cotangents(c, Y);
@@ -680,10 +703,12 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     }
     if (may_normalise && p_.normalise) bias_cotangents(c);
     if (Read == read::before && (wants_queries() || wants_keys())) bonus_cotangents(at, c);
-    adjoint_.load_v(adjoint_.op, at, Write == write::delta ? b_.recalled : b_.d_v, b_.d_o, plan_.v_stride, b_.d_gates,
-                    b_.room);
-    if constexpr (Decay == decay::per_key) {
-      if (adjoint_.decays) adjoint_.load_gates(adjoint_.op, at, b_.d_gates, d_key(0), plan_.k_stride, b_.room);
+    Acc* d_v = Write == write::delta ? b_.recalled : b_.d_v;
+    if (scope_ == scope::chunks && all_.sums) {
+      if (d_v != b_.d_v) std::copy_n(d_v, count * plan_.v_stride, b_.d_v);
+      if (Decay == decay::per_key) std::copy_n(d_key(0), count * plan_.k_stride, left_keys(number));
+    } else {
+      value_gradients(at, d_v, d_key(0));
     }
 
     if (Write == write::delta && wants_keys()) add_rows(count, d_reader(R), single_ ? d_key(0) : b_.sum_k);
@@ -695,6 +720,17 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
       add_rows(count, d_key(1), b_.sum_b);
     }
     add_rows(count, d_key(0), b_.sum_k);
+  }
+
+  /// Gradients of what belongs to values: among them are all that may be sums over tokens.
+  void value_gradients(const tokens& at, Acc* d_v, const Acc* d_k) const noexcept {
+    if (Read == read::before && (wants_queries() || wants_keys())) {
+      adjoint_.load_bonus(adjoint_.op, at.head, b_.d_u);
+    }
+    adjoint_.load_v(adjoint_.op, at, d_v, b_.d_o, plan_.v_stride, b_.d_gates, b_.room);
+    if constexpr (Decay == decay::per_key) {
+      if (adjoint_.decays) adjoint_.load_gates(adjoint_.op, at, b_.d_gates, d_k, plan_.k_stride, b_.room);
+    }
   }
 
   void add_rows(index_t count, const Acc* from, Acc* to) const noexcept {
@@ -1126,7 +1162,6 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
         }
       }
     }
-    adjoint_.load_bonus(adjoint_.op, at.head, b_.d_u);
   }
 
   const matrix_backward_problem<Acc>& all_;
@@ -1170,13 +1205,22 @@ void matrix_backward_task<Acc, Arch, Decay, Write, Read>::run_columns(const matr
   task.sequence();
 }
 template <class Acc, class Arch, decay Decay, write Write, read Read>
-void matrix_backward_task<Acc, Arch, Decay, Write, Read>::run_chunks(const matrix_backward_problem<Acc>& p,
-                                                                     const columns& all, index_t begin, index_t end,
-                                                                     const void* op, arena memory) noexcept {
+void matrix_backward_task<Acc, Arch, Decay, Write, Read>::run_chunk(const matrix_backward_problem<Acc>& p,
+                                                                    const columns& all, index_t number, const void* op,
+                                                                    arena memory) noexcept {
   const auto forward = matrix_scratch<Acc>::carve(p.forward, memory);
   matrix_backward_task task(p, forward, matrix_backward_scratch<Acc>::carve(p, memory), 0, op);
   task.leave_in(all, scope::chunks);
-  task.chunks(begin, end);
+  task.chunk_alone(number);
+}
+template <class Acc, class Arch, decay Decay, write Write, read Read>
+void matrix_backward_task<Acc, Arch, Decay, Write, Read>::run_sums(const matrix_backward_problem<Acc>& p,
+                                                                   const columns& all, const void* op,
+                                                                   arena memory) noexcept {
+  const auto forward = matrix_scratch<Acc>::carve(p.forward, memory);
+  matrix_backward_task task(p, forward, matrix_backward_scratch<Acc>::carve(p, memory), 0, op);
+  task.leave_in(all, scope::chunks);
+  task.sums();
 }
 
 template <class Acc, class Arch, decay Decay, write Write, read Read>
@@ -1606,17 +1650,15 @@ void run_columns(const matrix_backward_problem<Acc>& whole, const matrix_backwar
   run_tasks(ctx, cut.pieces, bytes, [&](index_t i, arena memory) noexcept {
     Engine::run_columns(problems[i], all.from(parts[i].first), &parts[i].gradients, memory);
   });
-  if (!whole.sums) {
-    return run_tasks(ctx, whole.chunks, bytes, [&](index_t c, arena memory) noexcept {
-      Engine::run_chunks(whole, all, c, c + 1, &gradients, memory);
-    });
-  }
+  run_tasks(ctx, whole.chunks, bytes,
+            [&](index_t c, arena memory) noexcept { Engine::run_chunk(whole, all, c, &gradients, memory); });
+  if (!whole.sums) return;
   run_tasks(ctx, 1, bytes, [&](index_t, arena memory) noexcept {
     const auto own = with_own_sums(op, *gradients.d, memory);
     matrix_backward_binding<Op> mine = gradients;
     mine.d = &own;
     clear_sums<Op>(own, heads);
-    Engine::run_chunks(whole, all, 0, whole.chunks, &mine, memory);
+    Engine::run_sums(whole, all, &mine, memory);
     if (!whole.accumulate) clear_sums<Op>(*gradients.d, heads);
     add_sums<Op>(*gradients.d, own, 0, heads);
   });
@@ -1703,9 +1745,11 @@ struct matrix_backward_engine {
       std::size_t in_columns = 0;
       p.pieces = value_pieces(op, p);
       if (p.pieces > 1) {  // what they leave is shared by two workers at least
-        in_columns = scratch_of(p) + sums_bytes(op, all, 1, true) + (columns_bytes(p) + 127) / 128 * 64;
+        const std::size_t sums = sums_bytes(op, all, 1, true);
+        p.sums = sums > 0;
+        in_columns = scratch_of(p) + sums + (columns_bytes(p) + 127) / 128 * 64;
       }
-      p.pieces = 1;
+      p.pieces = 1, p.sums = false;
       if constexpr (requires { op.normalise; }) p.forward.normalise = true;
       if constexpr (with_weights<Op>) {
         auto learned = p;
