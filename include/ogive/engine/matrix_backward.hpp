@@ -1625,7 +1625,7 @@ void run_columns(const matrix_backward_problem<Acc>& whole, const matrix_backwar
             *gradients.d,
             {},
             {}};
-    if constexpr (requires { op.columns(p.d, first, count); }) p.d = op.columns(p.d, first, count);
+    if constexpr (requires { op.columns(p.d, 0, 0); }) p.d = op.columns(p.d, first, count);
     return p;
   };
   piece parts[most] = {part(0), part(1), part(2), part(3)};
