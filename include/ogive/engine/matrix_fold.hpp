@@ -31,7 +31,8 @@ struct folds {
 };
 
 /// Under a decay per key channel everything; else the scores. Rows of q, k and a are `stride` apart and padded with
-/// zeros, a with anything finite. What reads before its own write sees that through the row `bonus`, if there is one.
+/// zeros, a with anything finite; without outputs q is not read. What reads before its own write sees that through the
+/// row `bonus`, if there is one.
 template <class Acc, class Arch, decay Decay, read Read>
 OGIVE_NOINLINE void fold_tokens(index_t blocks, const Acc* q, const Acc* k, const Acc* a, index_t stride,
                                 const Acc* bonus, const folds<Acc>& to) noexcept {
@@ -49,7 +50,8 @@ OGIVE_NOINLINE void fold_tokens(index_t blocks, const Acc* q, const Acc* k, cons
       vector y[T];
       vector product(Acc(1));
       unroll<T>([&](auto i) __attribute__((always_inline)) {
-        const vector q_i = simd::load<Arch>(q + row + i * stride);
+        vector q_i(Acc(0));
+        if constexpr (Read != read::none) q_i = simd::load<Arch>(q + row + i * stride);
         y[i] = simd::load<Arch>(k + row + i * stride);
         const auto read_writes = [&]() __attribute__((always_inline)) {
           unroll<i + reach>([&](auto j) __attribute__((always_inline)) {
@@ -80,6 +82,7 @@ OGIVE_NOINLINE void fold_tokens(index_t blocks, const Acc* q, const Acc* k, cons
         simd::store(to.whole + b * stride + at, product);
       }
     }
+    if constexpr (Read == read::none) continue;
     Acc* scores = (per_key ? to.weights : to.scores) + b * fold_weights;
     unroll<static_cast<int>(fold_weights / W)>([&](auto part) __attribute__((always_inline)) {
       simd::store(scores + part * W, simd::reduce_add_all(sum + part * W));

@@ -23,8 +23,9 @@ enum class write {
   low_rank,  ///< k_t v_tᵀ + b_t w_tᵀ, w_t = S_{t-1}ᵀ a_t: removal along a_t, formed before the decay
 };
 
-/// Which state a token reads: the one after its own write, or the one before it, plus a bonus for its own write.
-enum class read { after, before };
+/// Which state a token reads: the one after its own write, or the one before it, plus a bonus for its own write. A
+/// sweep without outputs reads none, whatever the operator does.
+enum class read { after, before, none };
 
 /// The sizes of one call. Value heads own the states; several may share a key head and a query head, or several query
 /// heads may read one state.

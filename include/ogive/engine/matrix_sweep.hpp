@@ -176,9 +176,11 @@ OGIVE_INLINE void sweep_block(const sweep<Acc>& w, even_pace& ask, index_t t, in
     in += from_stride;
     out += w.to_stride;
   }
-  unroll<Tokens * Vectors>([&](auto i) __attribute__((always_inline)) {
-    simd::store(w.o + (t + i / Vectors) * w.v_stride + column + (i % Vectors) * W, o[i]);
-  });
+  if constexpr (Read != read::none) {
+    unroll<Tokens * Vectors>([&](auto i) __attribute__((always_inline)) {
+      simd::store(w.o + (t + i / Vectors) * w.v_stride + column + (i % Vectors) * W, o[i]);
+    });
+  }
 }
 
 /// A block of folded tokens over the same columns.
@@ -215,14 +217,16 @@ OGIVE_INLINE void sweep_folded(const sweep<Acc>& w, even_pace& ask, index_t t, i
     vector s[R * Vectors];
     ask(R);
     unroll<R>([&](auto r) __attribute__((always_inline)) { columns.load(in + r * from_stride, s + r * Vectors); });
-    unroll<T>([&](auto i) __attribute__((always_inline)) {
-      unroll<R>([&](auto r) __attribute__((always_inline)) {
-        const vector q_i(q[i * w.q_stride + row + r]);
-        unroll<Vectors>([&](auto j) __attribute__((always_inline)) {
-          o[i * Vectors + j] = simd::fma(q_i, s[r * Vectors + j], o[i * Vectors + j]);
+    if constexpr (Read != read::none) {
+      unroll<T>([&](auto i) __attribute__((always_inline)) {
+        unroll<R>([&](auto r) __attribute__((always_inline)) {
+          const vector q_i(q[i * w.q_stride + row + r]);
+          unroll<Vectors>([&](auto j) __attribute__((always_inline)) {
+            o[i * Vectors + j] = simd::fma(q_i, s[r * Vectors + j], o[i * Vectors + j]);
+          });
         });
       });
-    });
+    }
     vector written[R * Vectors];  // summed before the state is added, so that a long past does not round each of them
     unroll<T>([&](auto i) __attribute__((always_inline)) {
       unroll<R>([&](auto r) __attribute__((always_inline)) {
@@ -246,6 +250,7 @@ OGIVE_INLINE void sweep_folded(const sweep<Acc>& w, even_pace& ask, index_t t, i
   index_t row = 0;
   for (; row + 2 <= w.key_dim; row += 2) pass(row, std::integral_constant<int, 2>{});
   if (row < w.key_dim) pass(row, std::integral_constant<int, 1>{});
+  if constexpr (Read == read::none) return;
   const Acc* weights = w.folded.weights + t / T * fold_weights;
   Acc from_start = Acc(1);
   unroll<T>([&](auto i) __attribute__((always_inline)) {
@@ -356,7 +361,7 @@ OGIVE_INLINE void sweep_removal(const sweep<Acc>& w, even_pace& ask, index_t col
       out += w.to_stride;
     }
     unroll<Vectors>([&](auto j) __attribute__((always_inline)) {
-      simd::store(w.o + t * w.v_stride + column + j * W, o[j]);
+      if constexpr (Read != read::none) simd::store(w.o + t * w.v_stride + column + j * W, o[j]);
       recalled[j] = next[j];
     });
     from = w.to;
@@ -519,7 +524,9 @@ OGIVE_INLINE void sweep_rows(const sweep<Acc>& w, index_t t, index_t value, cons
       unroll<together>([&](auto i) __attribute__((always_inline)) {
         const vector s = load(in + i * from_stride + at);
         const vector next = next_state<Decay, Write>(s, a, k_at, vector(u[i]), b_at, vector(recalled[i]));
-        sum[first + i] = simd::fma(q_at, Read == read::before ? s : next, sum[first + i]);
+        if constexpr (Read != read::none) {
+          sum[first + i] = simd::fma(q_at, Read == read::before ? s : next, sum[first + i]);
+        }
         store(out + i * w.to_stride + at, next);
       });
     };
@@ -532,6 +539,7 @@ OGIVE_INLINE void sweep_rows(const sweep<Acc>& w, index_t t, index_t value, cons
           [&](Acc * p, const vector& x) __attribute__((always_inline)) { simd::store(p, x, tail); });
     }
   });
+  if constexpr (Read == read::none) return;
   Acc* o = w.o + t * w.v_stride + value;
   if constexpr (Rows == W) {
     vector all = simd::reduce_add_all(sum);
@@ -566,8 +574,8 @@ OGIVE_NOINLINE void sweep_v_first(const sweep<Acc>& w) noexcept {
   for (; value < w.value_dim; ++value) sweep_values<Acc, Arch, Decay, Write, Read, 1>(w, value);
 }
 
-/// z_t = a_t z_{t-1} + k_t and denominator_t = q_t·(z_t + bias), K-vectors in panels' rows.
-template <class Acc, class Arch>
+/// z_t = a_t z_{t-1} + k_t and, where it is read, denominator_t = q_t·(z_t + bias), K-vectors in panels' rows.
+template <class Acc, class Arch, read Read>
 OGIVE_NOINLINE void sweep_normaliser(const sweep<Acc>& w, Acc* z, Acc bias, Acc* denominator) noexcept {
   using vector = simd::batch<Acc, Arch>;
   constexpr index_t W = simd::width<Acc, Arch>;
@@ -577,9 +585,11 @@ OGIVE_NOINLINE void sweep_normaliser(const sweep<Acc>& w, Acc* z, Acc bias, Acc*
     for (index_t at = 0; at < w.key_dim; at += W) {
       const vector z_at = simd::fma(simd::load<Arch>(z + at), a, simd::load<Arch>(w.k + t * w.k_stride + at));
       simd::store(z + at, z_at);
-      sum = simd::fma(simd::load<Arch>(w.q + t * w.q_stride + at), z_at + vector(bias), sum);
+      if constexpr (Read != read::none) {
+        sum = simd::fma(simd::load<Arch>(w.q + t * w.q_stride + at), z_at + vector(bias), sum);
+      }
     }
-    denominator[t] = simd::reduce_add(sum);
+    if constexpr (Read != read::none) denominator[t] = simd::reduce_add(sum);
   }
 }
 

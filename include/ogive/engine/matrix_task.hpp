@@ -222,10 +222,10 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     const index_t g = group(m);
     if (m == 0 || g != group(m - 1)) {
       add(operand::key, shared(p_.n.key_heads, g));
-      for (index_t r = 0; r < plan_.queries; ++r) add(operand::query, query_head(r, g));
+      for (index_t r = 0; r < (this->reading_ ? plan_.queries : 0); ++r) add(operand::query, query_head(r, g));
     }
     add(operand::value, head(m));
-    for (index_t r = 0; r < plan_.queries; ++r) add(operand::output, output_head(m, r));
+    for (index_t r = 0; r < (p_.outputs ? plan_.queries : 0); ++r) add(operand::output, output_head(m, r));
     return lines;
   }
 
@@ -290,10 +290,16 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
         p_.hooks.load_removal(p_.hooks.op, at, rows, s_.b + writer() * plan_.k_stride, stride);
       });
     }
-    for (index_t r = 0; r < R; ++r) {
+    for (index_t r = 0; r < R && p_.outputs; ++r) {
       at.head = query_head(r, g);
       p_.hooks.load_q(p_.hooks.op, at, s_.q + r * plan_.k_stride, R * plan_.k_stride, s_.room);
     }
+  }
+
+  /// Without outputs a sweep only carries the state on, and q is not there.
+  void as_read(auto&& sweep_by) const noexcept {
+    if (p_.outputs) return sweep_by(std::integral_constant<read, Read>{});
+    sweep_by(std::integral_constant<read, read::none>{});
   }
 
   /// Sweeps fold tokens where that spares decays; a step does not, so that it gives the same bits as the next one. A
@@ -303,16 +309,21 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
   void fold(const sweep<Acc>& w) noexcept {
     if (p_.in_place) return;
     const index_t blocks = folds_of(w.tokens), more = blocks * folded_tokens - w.tokens;
-    zero_rows(s_.q + w.tokens * plan_.k_stride, plan_.k_stride, more, plan_.k_stride);
     zero_rows(s_.k + w.tokens * plan_.k_stride, plan_.k_stride, more, plan_.k_stride);
-    fold_tokens<Acc, Arch, Decay, Read>(blocks, w.q, w.k, w.decay, plan_.k_stride, w.u, s_.folded);
+    if (p_.outputs) zero_rows(s_.q + w.tokens * plan_.k_stride, plan_.k_stride, more, plan_.k_stride);
+    if (!p_.outputs && Decay == decay::scalar) return;
+    as_read([&](auto by) noexcept {
+      fold_tokens<Acc, Arch, Decay, by()>(blocks, w.q, w.k, w.decay, plan_.k_stride, w.u, s_.folded);
+    });
   }
   void fold_head(sweep<Acc>& w) noexcept {
     if (p_.in_place) return;
     const index_t rows = folds_of(w.tokens) * folded_tokens;
     zero_rows(s_.v + w.tokens * plan_.v_stride, plan_.v_stride, rows - w.tokens, plan_.v_stride);
     if constexpr (Decay == decay::per_key) fold(w);
-    if constexpr (Decay == decay::scalar) decay_folded<Acc, Read>(rows / folded_tokens, w.decay, s_.folded);
+    if constexpr (Decay == decay::scalar) {
+      if (p_.outputs) decay_folded<Acc, Read>(rows / folded_tokens, w.decay, s_.folded);
+    }
     for (index_t i = 0; w.bonus != nullptr && i < w.tokens; ++i) {
       s_.folded.weights[i * folded_tokens + i % folded_tokens] = w.bonus[i];
     }
@@ -364,17 +375,19 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
       load_decays(w, at);
       load_removals(w, at);
       ask(S, 3);
-      if constexpr (Read == read::before) load_bonuses(w, at);
+      if constexpr (Read == read::before) {
+        if (p_.outputs) load_bonuses(w, at);
+      }
       if (p_.in_place) {
         placed goes;
         place(w, goes, at, m, s_.denominators);
         sweep_placed(w, at, m, goes, {}, {});
       } else {
-        if (p_.normalise) sweep_normaliser<Acc, Arch>(w, z(m), p_.bias, s_.denominators);
+        carry_normaliser(w, m, s_.denominators);
         if constexpr (folds_tokens) fold_head(w);
         w.from = w.to = state(m);
         w.from_stride = w.to_stride = plan_.state_rows;
-        sweep_k_first<Acc, Arch, Decay, Write, Read>(w);
+        as_read([&](auto by) noexcept { sweep_k_first<Acc, Arch, Decay, Write, by()>(w); });
         keep(at, m, working_state(m));
       }
       for (index_t r = 0; r < R && p_.outputs; ++r) {
@@ -411,7 +424,7 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
       if (m % heads_at_once == 0) load_heads(own, at, m);
       const index_t i = m - own.first, row = own.half + i, key = group(m) - own.group;
       w.tokens = 1;
-      w.q = own.q[key];
+      if (p_.outputs) w.q = own.q[key];
       w.k = own.k[key];
       w.v = own.v[i];
       w.o = own.o[i];
@@ -427,7 +440,7 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
       }
       if constexpr (Read == read::before) {
         w.bonus = s_.bonus + m % 2;
-        s_.bonus[m % 2] = bonus(w.q, this->load_bonus(head(m)), w.k);
+        if (p_.outputs) s_.bonus[m % 2] = bonus(w.q, this->load_bonus(head(m)), w.k);
       }
       place(w, placed_at[m % 2], at, m, s_.denominator + row);
     };
@@ -487,8 +500,8 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
       hooks.load_removal(p_.turned, keys, s_.removal + K, s_.b + K, plan_.k_stride);
     }
     ask(soon, 1);
-    all.q = lying(operand::query, keys);
-    if (all.q.data == nullptr) {
+    if (p_.outputs) all.q = lying(operand::query, keys);
+    if (p_.outputs && all.q.data == nullptr) {
       all.q = {s_.q + K, plan_.k_stride};
       hooks.load_q(p_.turned, keys, s_.q + K, plan_.k_stride, s_.room);
     }
@@ -646,7 +659,7 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
       if (!given) zero_rows(z(m), 0, 1, plan_.k_stride);
       if (given && room != nullptr) lies = own;
     }
-    if (p_.normalise) sweep_normaliser<Acc, Arch>(w, z(m), p_.bias, denominators);
+    carry_normaliser(w, m, denominators);
     const state_place<Acc> wanted = destination(m);
     state_place<Acc> to = wanted.data == nullptr ? own : wanted;
     const bool v_first = to.value_stride != 1 && to.key_stride == 1 && (lies.data == nullptr || lies.key_stride == 1);
@@ -667,13 +680,19 @@ class matrix_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
     S.to = to;
     S.v_first = v_first;
   }
+  void carry_normaliser(const sweep<Acc>& w, index_t m, Acc* denominators) noexcept {
+    if (!p_.normalise) return;
+    as_read([&](auto by) noexcept { sweep_normaliser<Acc, Arch, by()>(w, z(m), p_.bias, denominators); });
+  }
   void sweep_placed(const sweep<Acc>& w, const tokens& at, index_t m, const placed& S, const recalls<Acc>& recalled,
                     const recall_ahead<Acc>& after) noexcept {
-    if (S.v_first) {
-      sweep_v_first<Acc, Arch, Decay, Write, Read>(w);
-    } else {
-      sweep_k_first<Acc, Arch, Decay, Write, Read>(w, recalled, after);
-    }
+    as_read([&](auto by) noexcept {
+      if (S.v_first) {
+        sweep_v_first<Acc, Arch, Decay, Write, by()>(w);
+      } else {
+        sweep_k_first<Acc, Arch, Decay, Write, by()>(w, recalled, after);
+      }
+    });
     lies_[slot(m)] = S.to;
     keep(at, m, S.to);
     const bool own = S.to.data == state(m);
