@@ -320,6 +320,8 @@ class matrix_backward_task : matrix_panels<Acc, Arch, Decay, Write, Read> {
 
  private:
   enum class scope { whole, columns, chunks };
+  static matrix_backward_task of_one_state(const matrix_backward_problem<Acc>& p, const columns& all, scope what,
+                                           const void* op, arena memory) noexcept;
 
   matrix_backward_task(const matrix_backward_problem<Acc>& p, const matrix_scratch<Acc>& forward,
                        const matrix_backward_scratch<Acc>& s, index_t task, const void* op) noexcept
@@ -1196,31 +1198,31 @@ void matrix_backward_task<Acc, Arch, Decay, Write, Read>::run(const matrix_backw
 }
 
 template <class Acc, class Arch, decay Decay, write Write, read Read>
+auto matrix_backward_task<Acc, Arch, Decay, Write, Read>::of_one_state(const matrix_backward_problem<Acc>& p,
+                                                                       const columns& all, scope what, const void* op,
+                                                                       arena memory) noexcept -> matrix_backward_task {
+  const auto forward = matrix_scratch<Acc>::carve(p.forward, memory);
+  matrix_backward_task task(p, forward, matrix_backward_scratch<Acc>::carve(p, memory), 0, op);
+  task.leave_in(all, what);
+  return task;
+}
+template <class Acc, class Arch, decay Decay, write Write, read Read>
 void matrix_backward_task<Acc, Arch, Decay, Write, Read>::run_columns(const matrix_backward_problem<Acc>& p,
                                                                       const columns& all, const void* op,
                                                                       arena memory) noexcept {
-  const auto forward = matrix_scratch<Acc>::carve(p.forward, memory);
-  matrix_backward_task task(p, forward, matrix_backward_scratch<Acc>::carve(p, memory), 0, op);
-  task.leave_in(all, scope::columns);
-  task.sequence();
+  of_one_state(p, all, scope::columns, op, memory).sequence();
 }
 template <class Acc, class Arch, decay Decay, write Write, read Read>
 void matrix_backward_task<Acc, Arch, Decay, Write, Read>::run_chunk(const matrix_backward_problem<Acc>& p,
                                                                     const columns& all, index_t number, const void* op,
                                                                     arena memory) noexcept {
-  const auto forward = matrix_scratch<Acc>::carve(p.forward, memory);
-  matrix_backward_task task(p, forward, matrix_backward_scratch<Acc>::carve(p, memory), 0, op);
-  task.leave_in(all, scope::chunks);
-  task.chunk_alone(number);
+  of_one_state(p, all, scope::chunks, op, memory).chunk_alone(number);
 }
 template <class Acc, class Arch, decay Decay, write Write, read Read>
 void matrix_backward_task<Acc, Arch, Decay, Write, Read>::run_sums(const matrix_backward_problem<Acc>& p,
                                                                    const columns& all, const void* op,
                                                                    arena memory) noexcept {
-  const auto forward = matrix_scratch<Acc>::carve(p.forward, memory);
-  matrix_backward_task task(p, forward, matrix_backward_scratch<Acc>::carve(p, memory), 0, op);
-  task.leave_in(all, scope::chunks);
-  task.sums();
+  of_one_state(p, all, scope::chunks, op, memory).sums();
 }
 
 template <class Acc, class Arch, decay Decay, write Write, read Read>
