@@ -295,6 +295,79 @@ OGIVE_INLINE void sweep_columns(const sweep<Acc>& w, even_pace& ask, index_t col
   }
 }
 
+/// What a pass recalls while it writes.
+enum class recalling { nothing, next_token, next_block };
+
+/// Tokens [t, end) over a block; one, if it does not recall for the next token. `recalled` is what the first of them
+/// recalls, then what has been recalled. (A function of its own: inlined into the loop over blocks, GCC kept addresses
+/// of the loop over rows on the stack, and the way there and back took longer than the products.)
+template <class Acc, class Arch, decay Decay, write Write, read Read, recalling Recalling, int Vectors, bool Tail>
+OGIVE_NOINLINE void pass_removal(const sweep<Acc>& w, even_pace& pace, index_t t, index_t end, index_t column,
+                                 const Acc* from, index_t from_stride, const recall_ahead<Acc>& soon,
+                                 simd::batch<Acc, Arch>* recalled, const simd::lanes<Acc, Arch>& tail) noexcept {
+  using vector = simd::batch<Acc, Arch>;
+  constexpr index_t W = simd::width<Acc, Arch>;
+  constexpr bool of_token = Recalling == recalling::next_token, of_block = Recalling == recalling::next_block;
+  const state_columns<Acc, Arch, Vectors, Tail> columns{tail};
+  even_pace ask = pace;
+  vector next[Vectors];
+  unroll<Vectors>([&](auto j) __attribute__((always_inline)) { next[j] = recalled[j]; });
+  const index_t rows = w.key_dim, to_stride = w.to_stride, ahead_stride = w.from_stride;
+  do {
+    vector u[Vectors], r[Vectors], o[Vectors];
+    unroll<Vectors>([&](auto j) __attribute__((always_inline)) {
+      r[j] = next[j];
+      u[j] = written<Acc, Arch, Write>(w, t, column + j * W, r[j]);
+      next[j] = o[j] = vector(Acc(0));
+      if constexpr (Read == read::before) o[j] = vector(w.bonus[t]) * u[j];
+    });
+    const index_t keys = t * w.k_stride;
+    const Acc* q = where_used<Read != read::none>(w.q, t * w.q_stride);
+    const Acc* k = w.k + keys;
+    const Acc* b = where_used<Write == write::low_rank>(w.b, keys);
+    const Acc* per_key = where_used<Decay == decay::per_key>(w.decay, keys);
+    const Acc* removal = of_block ? soon.removal : where_used<of_token>(w.removal, keys + w.k_stride);
+    vector a(Decay == decay::scalar ? w.decay[t] : Acc(1));
+    const Acc* in = from;
+    const Acc* ahead = soon.from;
+    Acc* out = w.to + column;
+    for (index_t row = 0; row < rows; ++row) {
+      vector s[Vectors];
+      if (of_token) ask();
+      columns.load(in, s);
+      const vector k_at(k[row]);
+      vector q_at = k_at, b_at = k_at, next_at = k_at;
+      if constexpr (Read != read::none) q_at = vector(q[row]);
+      if constexpr (Decay == decay::per_key) a = vector(per_key[row]);
+      if constexpr (Write == write::low_rank) b_at = vector(b[row]);
+      if constexpr (Recalling != recalling::nothing) next_at = vector(removal[row]);
+      unroll<Vectors>([&](auto j) __attribute__((always_inline)) {
+        if constexpr (Read == read::before) o[j] = simd::fma(q_at, s[j], o[j]);
+        s[j] = next_state<Decay, Write>(s[j], a, k_at, u[j], b_at, r[j]);
+        if constexpr (Read == read::after) o[j] = simd::fma(q_at, s[j], o[j]);
+        if constexpr (of_token) next[j] = simd::fma(next_at, s[j], next[j]);
+      });
+      columns.store(out, s);
+      if constexpr (of_block) {
+        columns.load(ahead, s);
+        unroll<Vectors>([&](auto j) __attribute__((always_inline)) { next[j] = simd::fma(next_at, s[j], next[j]); });
+        ahead += ahead_stride;
+      }
+      in += from_stride;
+      out += to_stride;
+    }
+    if constexpr (Read != read::none) {
+      unroll<Vectors>([&](auto j) __attribute__((always_inline)) {
+        simd::store(w.o + t * w.v_stride + column + j * W, o[j]);
+      });
+    }
+    from = w.to + column;
+    from_stride = to_stride;
+  } while (of_token && ++t < end);
+  unroll<Vectors>([&](auto j) __attribute__((always_inline)) { recalled[j] = next[j]; });
+  if (of_token) pace = ask;
+}
+
 /// Writes with a removal, a token a pass: what the next token recalls is summed while this one writes, so that a state
 /// is read once for both; the last pass does so for the block that is swept next, `soon`, whose way to the first-level
 /// cache is hidden behind its products. `recalled` is this block's, if `known`, and then the next one's. (Sums of their
@@ -303,77 +376,31 @@ template <class Acc, class Arch, decay Decay, write Write, read Read, int Vector
 OGIVE_INLINE void sweep_removal(const sweep<Acc>& w, even_pace& ask, index_t column, const simd::lanes<Acc, Arch>& tail,
                                 simd::batch<Acc, Arch>* recalled, bool known, const recall_ahead<Acc>& soon) noexcept {
   using vector = simd::batch<Acc, Arch>;
-  constexpr index_t W = simd::width<Acc, Arch>;
-  const state_columns<Acc, Arch, Vectors, Tail> columns{tail};
+  const Acc* from = w.from + column;
+  index_t from_stride = w.from_stride;
   if (!known) {
+    const state_columns<Acc, Arch, Vectors, Tail> columns{tail};
     unroll<Vectors>([&](auto j) __attribute__((always_inline)) { recalled[j] = vector(Acc(0)); });
-    const Acc* in = w.from + column;
-    for (index_t row = 0; row < w.key_dim; ++row, in += w.from_stride) {
+    const Acc* in = from;
+    for (index_t row = 0; row < w.key_dim; ++row, in += from_stride) {
       vector s[Vectors];
       columns.load(in, s);
       const vector r(w.removal[row]);
       unroll<Vectors>([&](auto j) __attribute__((always_inline)) { recalled[j] = simd::fma(r, s[j], recalled[j]); });
     }
   }
-  const Acc* from = w.from;
-  index_t from_stride = w.from_stride;
-  const auto pass = [&](index_t t, auto last, auto ahead) __attribute__((always_inline)) {
-    vector u[Vectors];
-    vector o[Vectors];
-    vector next[Vectors];
-    unroll<Vectors>([&](auto j) __attribute__((always_inline)) {
-      u[j] = written<Acc, Arch, Write>(w, t, column + j * W, recalled[j]);
-      next[j] = o[j] = vector(Acc(0));
-      if constexpr (Read == read::before) o[j] = vector(w.bonus[t]) * u[j];
-    });
-    const Acc* q = w.q + t * w.q_stride;
-    const Acc* k = w.k + t * w.k_stride;
-    const Acc* b = where_used<Write == write::low_rank>(w.b, t * w.k_stride);
-    const Acc* per_key = where_used<Decay == decay::per_key>(w.decay, t * w.k_stride);
-    const Acc* removal = ahead ? soon.removal : where_used<!last>(w.removal, (t + 1) * w.k_stride);
-    vector a(Decay == decay::scalar ? w.decay[t] : Acc(1));
-    const Acc* read = from + column;
-    const Acc* read_ahead = soon.from;
-    Acc* out = w.to + column;
-    for (index_t row = 0; row < w.key_dim; ++row) {
-      vector s[Vectors];
-      if (!last) ask();
-      columns.load(read, s);
-      const vector k_at(k[row]);
-      const vector q_at(q[row]);
-      vector b_at = k_at, next_at = k_at;
-      if constexpr (Decay == decay::per_key) a = vector(per_key[row]);
-      if constexpr (Write == write::low_rank) b_at = vector(b[row]);
-      if constexpr (!last || ahead) next_at = vector(removal[row]);
-      unroll<Vectors>([&](auto j) __attribute__((always_inline)) {
-        if constexpr (Read == read::before) o[j] = simd::fma(q_at, s[j], o[j]);
-        s[j] = next_state<Decay, Write>(s[j], a, k_at, u[j], b_at, recalled[j]);
-        if constexpr (Read == read::after) o[j] = simd::fma(q_at, s[j], o[j]);
-        if constexpr (!last) next[j] = simd::fma(next_at, s[j], next[j]);
-      });
-      columns.store(out, s);
-      if constexpr (ahead) {
-        columns.load(read_ahead, s);
-        unroll<Vectors>([&](auto j) __attribute__((always_inline)) { next[j] = simd::fma(next_at, s[j], next[j]); });
-        read_ahead += w.from_stride;
-      }
-      read += from_stride;
-      out += w.to_stride;
-    }
-    unroll<Vectors>([&](auto j) __attribute__((always_inline)) {
-      if constexpr (Read != read::none) simd::store(w.o + t * w.v_stride + column + j * W, o[j]);
-      recalled[j] = next[j];
-    });
-    from = w.to;
+  const auto pass = [&](index_t t, index_t end, auto recalls) __attribute__((always_inline)) {
+    pass_removal<Acc, Arch, Decay, Write, Read, recalls(), Vectors, Tail>(w, ask, t, end, column, from, from_stride,
+                                                                          soon, recalled, tail);
+    from = w.to + column;
     from_stride = w.to_stride;
   };
-  constexpr std::true_type yes;
-  constexpr std::false_type no;
-  for (index_t t = 0; t + 1 < w.tokens; ++t) pass(t, no, no);
+  const index_t last = w.tokens - 1;
+  if (last > 0) pass(0, last, std::integral_constant<recalling, recalling::next_token>{});
   if (soon.from != nullptr) {
-    pass(w.tokens - 1, yes, yes);
+    pass(last, w.tokens, std::integral_constant<recalling, recalling::next_block>{});
   } else {
-    pass(w.tokens - 1, yes, no);
+    pass(last, w.tokens, std::integral_constant<recalling, recalling::nothing>{});
   }
 }
 
