@@ -43,6 +43,7 @@ class stopwatch {
     const double begin = wall_seconds();
     std::array<double, sizeof...(Work)> seconds{one(work, 1)...};
     if (only_once()) return seconds;
+    seconds = {one(work, 1)...};  // the first call was a cold one
     std::array<int, sizeof...(Work)> calls{};
     for (std::size_t i = 0; i < calls.size(); ++i) {
       calls[i] = static_cast<int>(std::clamp(sample / seconds[i], 1.0, 1e4));
