@@ -357,9 +357,8 @@ OGIVE_NOINLINE void pass_removal(const sweep<Acc>& w, even_pace& pace, index_t t
       out += to_stride;
     }
     if constexpr (Read != read::none) {
-      unroll<Vectors>([&](auto j) __attribute__((always_inline)) {
-        simd::store(w.o + t * w.v_stride + column + j * W, o[j]);
-      });
+      unroll<Vectors>([&](auto j)
+                          __attribute__((always_inline)) { simd::store(w.o + t * w.v_stride + column + j * W, o[j]); });
     }
     from = w.to + column;
     from_stride = to_stride;

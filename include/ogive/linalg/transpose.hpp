@@ -18,12 +18,19 @@ constexpr index_t padded_stride(index_t n) noexcept {
 
 namespace detail {
 
+/// The address of row I of a block, where the rows before it have been asked for: four from one address.
+template <std::size_t I, class T>
+OGIVE_INLINE T* next_row(panel<T>& block) noexcept {
+  if constexpr (I > 0 && I % 4 == 0) block.data = simd::keep(block.row(4));
+  return block.row(I % 4);
+}
+
 /// A whole block, the width each way.
 template <class Arch, class T, std::size_t... I>
 OGIVE_INLINE void transpose_block(panel<const T> b, panel<T> out, std::index_sequence<I...>) noexcept {
-  simd::batch<T, Arch> x[] = {simd::load<Arch>(b.row(static_cast<index_t>(I)))...};
+  simd::batch<T, Arch> x[] = {simd::load<Arch>(next_row<I>(b))...};
   simd::transpose(x);
-  (simd::store(out.row(static_cast<index_t>(I)), x[I]), ...);
+  (simd::store(next_row<I>(out), x[I]), ...);
 }
 
 /// `rows` × `depth` elements, at most the width each way.

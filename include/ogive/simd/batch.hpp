@@ -91,6 +91,16 @@ OGIVE_INLINE batch<T, Arch> keep(const batch<T, Arch>& x) noexcept {
   return kept;
 }
 
+/// The same of an address: those after it are made from it, and not all at once before the first is used, for which
+/// there are too few registers.
+template <class T>
+OGIVE_INLINE T* keep(T* p) noexcept {
+#if defined(__GNUC__)
+  __asm__("" : "+r"(p));
+#endif
+  return p;
+}
+
 /// The first `count` lanes, 0 ≤ count; more than the width means all. Made once, used for many loads and stores.
 template <class T, class Arch = default_arch>
 class lanes {
