@@ -14,14 +14,13 @@ namespace {
 
 int calls_of_workers = 0;
 
-/// A context of two workers, who take turns.
-context& two_workers() {
-  static const auto pool = [](int workers, const worker_body& body) {
+/// Contexts of several workers, who take turns.
+context in_turn(int workers) {
+  static const auto pool = [](int count, const worker_body& body) {
     ++calls_of_workers;
-    for (int worker = 0; worker < workers; ++worker) body(worker);
+    for (int worker = 0; worker < count; ++worker) body(worker);
   };
-  static context ctx = context::fork_join(pool, 2);
-  return ctx;
+  return context::fork_join(pool, workers);
 }
 
 /// Outputs and final states of a call on head 0 of two, and on that head alone, which is cut into pieces of V.
@@ -43,14 +42,18 @@ void check_pieces(const Op& both, const Alone& head, index_t L, index_t K, index
     }
     return all;
   };
-  for (const form how : {form::recurrent, form::chunked}) {
-    forward(both, S, o, {.form = how}, two_workers());
-    forward(head, s, alone, {.form = how}, two_workers());
+  for (const int workers : {2, 3, 8}) {
+    CAPTURE(workers);
+    context ctx = in_turn(workers);
+    for (const form how : {form::recurrent, form::chunked}) {
+      forward(both, S, o, {.form = how}, ctx);
+      forward(head, s, alone, {.form = how}, ctx);
+      CHECK(same());
+    }
+    step(both, S, o, {}, ctx);
+    step(head, s, alone, {}, ctx);
     CHECK(same());
   }
-  step(both, S, o, {}, two_workers());
-  step(head, s, alone, {}, two_workers());
-  CHECK(same());
   step(both, S, o);  // one worker takes the whole
   step(head, s, alone);
   CHECK(same());
@@ -109,6 +112,7 @@ TEST_CASE("One state alone is cut into pieces of V that change no bit", "") {
 }
 
 TEST_CASE("Pieces of V divide by one normaliser, which one of them saves") {
+  const int workers = GENERATE(2, 8);
   const index_t L = 37, K = 40, V = GENERATE(64, 72, 300), each = 8, kept = L / each;
   testing::rng random(7);
   tensor<float, 4> q({1, L, 2, K}), k({1, L, 2, K}), v({1, L, 2, V}), S0({1, 2, K, V});
@@ -139,7 +143,8 @@ TEST_CASE("Pieces of V divide by one normaliser, which one of them saves") {
       st.boundary_slots = slots, st.interval = each;
     }
     calls_of_workers = 0;
-    forward(op, st, to.o, how, two_workers());
+    context ctx = in_turn(workers);
+    forward(op, st, to.o, how, ctx);
     CHECK((calls_of_workers > 0) == (H == 2 || !given || !leaves));
     return to;
   };

@@ -13,6 +13,7 @@
 #include <ogive/engine/verbs.hpp>
 
 #include <algorithm>
+#include <array>
 
 namespace ogive {
 inline namespace OGIVE_ABI {
@@ -401,14 +402,25 @@ void run_tasks_of(const matrix_problem<Acc>* problems, index_t count, context& c
 }
 
 /// Pieces of V that tasks of their own work on: one state alone would be one task. Each piece takes the scores anew, so
-/// there are few, and none where one worker would run them all: columns never meet, so the bits are those of the whole.
-/// Nor where time is cut, which workers share better (SSD, K = 128, V = 64, two threads: 1.36 against 1.08). What a
-/// normaliser wants of a forward is not of V: each piece makes z anew, the first one saves it.
+/// there are no more than workers, and each has 32 columns at least: columns never meet, so the bits are those of the
+/// whole in any number of pieces. None where time is cut, which workers share better (SSD, K = 128, V = 64, two
+/// threads: 1.36 against 1.08). What a normaliser wants of a forward is not of V: each piece makes z anew, the first
+/// one saves it.
+inline constexpr int most_pieces = 8;
 template <class Op>
-index_t value_pieces(const Op& op) noexcept {
+index_t value_pieces(const Op& op, index_t workers) noexcept {
   const matrix_extents n = op.extents();
   if (!std::is_trivially_copyable_v<Op> || sequences_of(op) * n.heads != 1 || n.query_heads > 1) return 1;
-  return n.value_dim < 64 ? 1 : n.value_dim < 256 ? 2 : 4;
+  return std::clamp<index_t>(n.value_dim / 32, 1, std::min<index_t>(workers, most_pieces));
+}
+
+/// What `part(i)` makes for the pieces i < most_pieces.
+template <class Part>
+auto all_parts(const Part& part) noexcept {
+  return [&]<std::size_t... I>(std::index_sequence<I...>) noexcept {
+    return std::array{part(static_cast<index_t>(I))...};
+  }
+  (std::make_index_sequence<most_pieces>{});
 }
 
 /// Their columns: whole vectors, so that no kernel does in two pieces what it does not do in one.
@@ -456,7 +468,6 @@ bool sweeps_normaliser(const State& st) noexcept {
 template <class Acc, class Op, class State, class Output>
 void run_pieces(index_t pieces, const Op& op, const State& st, const Output& o, form how, bool in_place, options chosen,
                 index_t segment, const matrix_keeping<Acc>* keeping, context& ctx) {
-  constexpr int most = 4;
   struct piece {
     Op op;
     State st;
@@ -470,10 +481,10 @@ void run_pieces(index_t pieces, const Op& op, const State& st, const Output& o, 
     const auto [first, count] = cut[i];
     return {op.columns(first, count), columns_of(st, first, count), o.present() ? o.slice(3, first, count) : o, {}, {}};
   };
-  piece parts[most] = {part(0), part(1), part(2), part(3)};
-  matrix_problem<Acc> problems[most];
+  auto parts = all_parts(part);
+  matrix_problem<Acc> problems[most_pieces];
   for (index_t i = 0; i < cut.pieces; ++i) {
-    piece& own = parts[i];
+    piece& own = parts[static_cast<std::size_t>(i)];
     own.bound = {&own.op, &own.o};
     problems[i] = describe<Acc>(own.bound, own.st, how, in_place, chosen);
     problems[i].segment = segment;
@@ -543,8 +554,8 @@ void run_matrix(const Op& op, const State& st, const view<typename Op::scalar, 4
     chosen.chunk = most_chunks;  // a state that is kept ends a chunk
   }
   if constexpr (requires { op.columns(0, 0); }) {
-    const bool whole = ctx.workers() == 1 || segment > 0 || sweeps_normaliser(st);
-    if (const index_t pieces = whole ? 1 : value_pieces(op); pieces > 1) {
+    const bool whole = segment > 0 || sweeps_normaliser(st);
+    if (const index_t pieces = whole ? 1 : value_pieces(op, ctx.workers()); pieces > 1) {
       return run_pieces<Acc>(pieces, op, st, *bound.o, shape_of_run, in_place, chosen, segment, keeping, ctx);
     }
   }

@@ -150,9 +150,9 @@ std::size_t columns_bytes(const matrix_backward_problem<Acc>& p) noexcept {
 /// Pieces of V that tasks of their own work on in backward. A normaliser's gradient is a sum over all columns that the
 /// chunk before waits for.
 template <class Acc, class Op>
-index_t value_pieces(const Op& op, const matrix_backward_problem<Acc>& p) noexcept {
+index_t value_pieces(const Op& op, const matrix_backward_problem<Acc>& p, index_t workers) noexcept {
   if constexpr (requires { op.columns(0, 0); }) {
-    if (p.chunks > 1 && !p.forward.normalise && p.weights == 0) return value_pieces(op);
+    if (p.chunks > 1 && !p.forward.normalise && p.weights == 0) return value_pieces(op, workers);
   }
   return 1;
 }
@@ -163,7 +163,6 @@ index_t value_pieces(const Op& op, const matrix_backward_problem<Acc>& p) noexce
 template <class Engine, class Acc, class Op, class State, class Cotangents>
 void run_columns(const matrix_backward_problem<Acc>& whole, const matrix_backward_binding<Op>& gradients,
                  const State& st, const Cotangents& cotangents, std::size_t bytes, context& ctx) {
-  constexpr int most = 4;
   struct piece {
     index_t first;
     Op op;
@@ -190,10 +189,10 @@ void run_columns(const matrix_backward_problem<Acc>& whole, const matrix_backwar
     if constexpr (requires { op.columns(p.d, 0, 0); }) p.d = op.columns(p.d, first, count);
     return p;
   };
-  piece parts[most] = {part(0), part(1), part(2), part(3)};
-  matrix_backward_problem<Acc> problems[most];
+  auto parts = all_parts(part);
+  matrix_backward_problem<Acc> problems[most_pieces];
   for (index_t i = 0; i < cut.pieces; ++i) {
-    piece& p = parts[i];
+    piece& p = parts[static_cast<std::size_t>(i)];
     p.bound = {{&p.op, &o}, gradients.outputs};
     p.gradients = {&p.op, &p.d_o, &p.d, gradients.accumulate};
     problems[i] = describe_backward<Acc>(p.bound, p.gradients, p.st, p.cotangents,
@@ -210,7 +209,8 @@ void run_columns(const matrix_backward_problem<Acc>& whole, const matrix_backwar
   arena beside(ctx.scratch(workers, bytes).template take<std::byte>(0), left);
   const auto all = matrix_backward_columns<Acc>::carve(whole, beside);
   run_tasks(ctx, cut.pieces, bytes, [&](index_t i, arena memory) noexcept {
-    Engine::run_columns(problems[i], all.from(parts[i].first), &parts[i].gradients, memory);
+    const piece& p = parts[static_cast<std::size_t>(i)];
+    Engine::run_columns(problems[i], all.from(p.first), &p.gradients, memory);
   });
   run_tasks(ctx, whole.chunks, bytes,
             [&](index_t c, arena memory) noexcept { Engine::run_chunk(whole, all, c, &gradients, memory); });
@@ -305,7 +305,7 @@ struct matrix_backward_engine {
       auto all = d;
       if constexpr (requires { all.over_time; }) all.over_time = true;
       std::size_t in_columns = 0;
-      p.pieces = value_pieces(op, p);
+      p.pieces = value_pieces(op, p, most_pieces);
       if (p.pieces > 1) {  // what they leave is shared by two workers at least
         const std::size_t sums = sums_bytes(op, all, 1, true);
         p.sums = sums > 0;
@@ -337,7 +337,7 @@ struct matrix_backward_engine {
     if (p.forward.n.heads == 0) return;
     using engine = matrix_backward_task<Acc, simd::default_arch, Op::decays, Op::writes, Op::reads>;
     if constexpr (requires { op.columns(0, 0); }) {
-      p.pieces = std::min<index_t>(value_pieces(op, p), ctx.workers());
+      p.pieces = value_pieces(op, p, ctx.workers());
       if (p.pieces > 1) {
         const std::size_t bytes = scratch_of(p) + (p.sums ? sums_bytes(op, d, 1, false) : 0);
         return run_columns<engine>(p, gradients, st, cotangents, bytes, ctx);
