@@ -163,7 +163,7 @@ OGIVE_NOINLINE void tile_adjoint(index_t n, index_t count, index_t key_dim, inde
           return x;
         }
       };
-      // What a reader takes from before the block, and gives to the keys there.
+      // What a reader takes from before the block, and gives to the keys there. (Two readers at once did not help.)
       const auto reads = [&]<read By, bool First>(index_t r) __attribute__((always_inline)) {
         const row_adjoint<Acc> x = readers(r);
         vector decayed[N], d[N];

@@ -183,7 +183,7 @@ OGIVE_INLINE void sweep_block(const sweep<Acc>& w, even_pace& ask, index_t t, in
   }
 }
 
-/// A block of folded tokens over the same columns.
+/// A block of folded tokens over the same columns. (As a function of its own it was no faster.)
 template <class Acc, class Arch, decay Decay, read Read, int Vectors, bool Tail>
 OGIVE_INLINE void sweep_folded(const sweep<Acc>& w, even_pace& ask, index_t t, index_t column, const Acc* from,
                                index_t from_stride, const simd::lanes<Acc, Arch>& tail) noexcept {
@@ -434,7 +434,8 @@ OGIVE_INLINE index_t sweep_removals(const sweep<Acc>& w, even_pace& ask, const s
   return column;
 }
 
-/// Vectors of columns of a block under a removal: beside the next one it stays in the first-level cache.
+/// Vectors of columns of a block under a removal: beside the next one it stays in the first-level cache (K = V = 128:
+/// four took 15 to 40 % longer; to ask for rows of the next block 2 to 15 %).
 template <class Acc, class Arch>
 int removal_vectors(const sweep<Acc>& w) noexcept {
   constexpr index_t W = simd::width<Acc, Arch>, cached = index_t{16384} / static_cast<index_t>(sizeof(Acc));
