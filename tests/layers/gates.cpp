@@ -180,4 +180,11 @@ TEST_CASE("gates that do not fit are refused") {
   refused(check(gates::minus_exp<float>{.a = a, .A_log = heads}, g), "no place");
   refused(check(gates::softplus_decay<float>{.a = a}, a), "overlaps a");
   CHECK(check(gates::softplus_decay<float>{.a = a, .A_log = heads}, g));
+  // By the name that the caller has for it.
+  tensor<float, 2> bias({3, 5});
+  refused(check(gates::softplus_decay<float>{.a = a, .dt_bias = bias}, g), "gates::softplus_decay: dt_bias has shape");
+  refused(check(gates::bounded_decay<float>{.a = a, .dt_bias = bias}, g), "gates::bounded_decay: dt_bias has shape");
+  refused(check(gates::log_sigmoid<float>{.a = a, .dt_bias = bias}, g), "gates::log_sigmoid: dt_bias has shape");
+  refused(check(gates::minus_exp<float>{.a = a, .dt_bias = bias}, g), "gates::minus_exp: dt_bias has shape");
+  refused(check(gates::log_decay<float>{.a = a, .dt_bias = bias}, g), "gates::log_decay: dt_bias has shape");
 }

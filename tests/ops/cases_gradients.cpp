@@ -142,3 +142,43 @@ TEST_CASE("C52: every gradient of SSD and of the selective scan") {
     }
   }
 }
+
+TEMPLATE_TEST_CASE("C63: the same gradients to the bit, run after run and on any number of threads", "", ssd<float>,
+                   selective_scan<float>) {
+  constexpr index_t batch = 4, length = 513, ssd_heads = 8, values = 16, modes = 16, groups = 2;
+  rng random(80);
+  memory room;
+  const auto draw = [&]<std::size_t Rank>(const shape<Rank>& extents, double low = -1, double high = 1) {
+    return draw_uniform<float>(random, room, extents, low, high);
+  };
+  TestType op;
+  if constexpr (requires { op.x; }) {
+    op.x = draw(shape<4>{batch, length, ssd_heads, values});
+    op.dt = draw(shape<3>{batch, length, ssd_heads}, 0.01, 0.51);
+    op.A = draw(shape<1>{ssd_heads}, -2.5, -0.5);
+    op.D = draw(shape<2>{ssd_heads, values});
+    op.dt_bias = draw(shape<1>{ssd_heads});
+  } else {
+    constexpr index_t channels = ssd_heads * values;
+    op.u = draw(shape<3>{batch, length, channels});
+    op.dt = draw(shape<3>{batch, length, channels}, 0.01, 0.51);
+    op.A = draw(shape<2>{channels, modes}, -2.5, -0.5);
+    op.D = draw(shape<1>{channels});
+    op.dt_bias = draw(shape<1>{channels});
+  }
+  op.B = draw(shape<4>{batch, length, groups, modes});
+  op.C = draw(shape<4>{batch, length, groups, modes});
+  op.dt_softplus = true;
+  const auto c = testing::detail::draw_cotangents(random, room, op);
+  const auto given = draw_state<float>(random, room, op, batch);
+  const auto expected = testing::detail::run_backward(op, given, c, {});
+  const thread_pool pool;
+  const auto same = [&](int workers) {
+    CAPTURE(workers);
+    context forked = context::fork_join(pool, workers);
+    const auto again = testing::detail::run_backward(op, given, c, {}, forked);
+    CHECK(testing::detail::gradient_gap(op, again, expected) == "");
+  };
+  for (int run = 0; run < 50; ++run) same(8);
+  for (const int workers : {1, 2, 3}) same(workers);
+}

@@ -120,6 +120,17 @@ TEST_CASE("C22: heads share groups with their neighbours") {
   CHECK_THROWS_AS(outputs(3, 2), shape_error);
 }
 
+TEST_CASE("C22: gradients of a group are sums over its heads") {
+  const tensor<double, 4> x({1, 1, 4, 1}, 1), C({1, 1, 2, 1}, 1), d_y({1, 1, 4, 1}, 1);
+  const tensor<double, 3> dt({1, 1, 4}, 1);
+  const tensor<double, 1> A({4}, -1);
+  tensor<double, 4> B({1, 1, 2, 1}), d_B(B.extents()), d_C(B.extents());
+  B(0, 0, 0, 0) = 1, B(0, 0, 1, 0) = 10;
+  backward(ssd<double>{.x = x, .dt = dt, .A = A, .B = B, .C = C}, {}, d_y.all(), {}, {.B = d_B, .C = d_C});
+  CHECK(testing::flatten(d_B.all()) == std::vector<double>{2, 2});
+  CHECK(testing::flatten(d_C.all()) == std::vector<double>{2, 20});
+}
+
 TEST_CASE("C29: chunks hand their state on") {
   scalar<double> s(1, 12, half);
   const std::pair<index_t, double> expected[] = {{3, 1.875}, {4, 1.9375}, {7, 1.9921875}, {11, 1.99951171875}};

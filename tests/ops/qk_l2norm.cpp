@@ -9,7 +9,7 @@ using namespace ogive::tests;
 
 TEMPLATE_TEST_CASE("q and k are normalised before anything else, and rows of zeros stay zeros", "", retention<double>,
                    simple_gla<double>, gla<double>, rwkv5<double>, rwkv6<double>, rwkv7<double>, dplr<double>,
-                   iplr<double>, delta_rule<double>, kda<double>) {
+                   iplr<double>, delta_rule<double>, gated_delta_rule<double>, kda<double>) {
   OGIVE_SEED(seed, 220);
   check_l2norm<TestType>(seed);
 }

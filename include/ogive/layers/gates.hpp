@@ -30,9 +30,11 @@ namespace gates {
 
 using ogive::A_from_log;
 
-// A form of gate: g(u, s) of u = a + b and s = exp(A_log), its slope by u, and by log s.
+// A form of gate: its name, g(u, s) of u = a + b and s = exp(A_log), its slope by u, and by log s.
 
 struct softplus_form {
+  static constexpr const char* name = "gates::softplus_decay";
+
   template <class V>
   OGIVE_INLINE V value(const V& u, const V& s) const noexcept {
     return -(s * simd::softplus(u));
@@ -48,6 +50,7 @@ struct softplus_form {
 };
 
 struct bounded_form {
+  static constexpr const char* name = "gates::bounded_decay";
   double lowest = -5;
 
   template <class V>
@@ -76,6 +79,7 @@ struct bounded_form {
 };
 
 struct log_sigmoid_form {
+  static constexpr const char* name = "gates::log_sigmoid";
   double tau = 1;
 
   template <class V>
@@ -99,6 +103,8 @@ struct log_sigmoid_form {
 };
 
 struct minus_exp_form {
+  static constexpr const char* name = "gates::minus_exp";
+
   template <class V>
   OGIVE_INLINE V value(const V& u, const V&) const noexcept {
     return -simd::exp(u);
@@ -114,6 +120,8 @@ struct minus_exp_form {
 };
 
 struct log_form {
+  static constexpr const char* name = "gates::log_decay";
+
   template <class V>
   OGIVE_INLINE V value(const V& u, const V&) const noexcept {
     return simd::log(u);
@@ -146,7 +154,7 @@ struct gate {
     view<accum, 1> A_log{};
     view<accum, 2> dt_bias{};
   };
-  static constexpr const char* name = "gate";
+  static constexpr const char* name = Form::name;
   static constexpr bool scaled = std::is_same_v<Form, softplus_form> || std::is_same_v<Form, bounded_form>;
 };
 
