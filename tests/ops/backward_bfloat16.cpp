@@ -1,23 +1,21 @@
-#include <ogive/testing/gradient_laws.hpp>
-#include <ogive/testing/samplers/delta_rules.hpp>
+#include "tests/ops/backward_bfloat16.hpp"
+
 #include <ogive/testing/samplers/gated.hpp>
 #include <ogive/testing/samplers/gated_rfa.hpp>
-#include <ogive/testing/samplers/low_rank.hpp>
-
-#include "tests/laws/laws.hpp"
+#include <ogive/testing/samplers/linear_attention.hpp>
 
 using namespace ogive;
+using tests::check_rounded_gradients;
 
-TEST_CASE("gradients of bfloat16 are those of double, rounded") {
-  OGIVE_SEED(seed, 212);
-  const auto check = [&]<class Narrow, class Wide>(Narrow, Wide) {
-    tests::check_law(testing::law_of_rounded_gradients<Narrow, Wide>(), seed);
-  };
-  SECTION("retention") { check(retention<bfloat16>(), retention<double>()); }
-  SECTION("HGRN2") { check(hgrn2<bfloat16>(), hgrn2<double>()); }
-  SECTION("RWKV-6") { check(rwkv6<bfloat16>(), rwkv6<double>()); }
-  SECTION("KDA") { check(kda<bfloat16>(), kda<double>()); }
-  SECTION("DPLR") { check(dplr<bfloat16>(), dplr<double>()); }
-  SECTION("RWKV-7") { check(rwkv7<bfloat16>(), rwkv7<double>()); }
-  SECTION("gated RFA") { check(gated_rfa<bfloat16, maps::elu1>(), gated_rfa<double, maps::elu1>()); }
+TEST_CASE("gradients of bfloat16 are those of double, rounded: writes that add") {
+  SECTION("linear attention") {
+    check_rounded_gradients<linear_attention<bfloat16, maps::elu1>, linear_attention<double, maps::elu1>>();
+  }
+  SECTION("retention") { check_rounded_gradients<retention<bfloat16>, retention<double>>(); }
+  SECTION("simple GLA") { check_rounded_gradients<simple_gla<bfloat16>, simple_gla<double>>(); }
+  SECTION("GLA") { check_rounded_gradients<gla<bfloat16>, gla<double>>(); }
+  SECTION("HGRN2") { check_rounded_gradients<hgrn2<bfloat16>, hgrn2<double>>(); }
+  SECTION("RWKV-5") { check_rounded_gradients<rwkv5<bfloat16>, rwkv5<double>>(); }
+  SECTION("RWKV-6") { check_rounded_gradients<rwkv6<bfloat16>, rwkv6<double>>(); }
+  SECTION("gated RFA") { check_rounded_gradients<gated_rfa<bfloat16, maps::elu1>, gated_rfa<double, maps::elu1>>(); }
 }

@@ -291,13 +291,14 @@ TEST_CASE("A step of 0 keeps the state, whatever A is; a rate of minus infinity 
   const tensor<double, 4> initial({1, H, N, P}, 2.0);
   tensor<double, 4> y({1, L, H, P}), final({1, H, N, P}), fresh({1, L, H, P});
   const state<double> st{.initial = initial, .final = final};
-  const auto verbs = {+[](const ssd<double>& o, const state<double>& s, const view<double, 4>& out) { step(o, s, out); },
-                      +[](const ssd<double>& o, const state<double>& s, const view<double, 4>& out) {
-                        recurrent(o, s, out, {.chunk = 4});
-                      },
-                      +[](const ssd<double>& o, const state<double>& s, const view<double, 4>& out) {
-                        chunked(o, s, out, {.chunk = 4});
-                      }};
+  const auto verbs = {
+      +[](const ssd<double>& o, const state<double>& s, const view<double, 4>& out) { step(o, s, out); },
+      +[](const ssd<double>& o, const state<double>& s, const view<double, 4>& out) {
+        recurrent(o, s, out, {.chunk = 4});
+      },
+      +[](const ssd<double>& o, const state<double>& s, const view<double, 4>& out) {
+        chunked(o, s, out, {.chunk = 4});
+      }};
   for (const auto verb : verbs) {
     verb(op, st, y);
     for (const double kept : final.flat()) CHECK(kept == 2);
