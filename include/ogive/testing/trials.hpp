@@ -377,11 +377,12 @@ std::string difference(const outcome<Op, S>& a, const outcome<Op, S>& b) {
   return found.empty() ? difference_of_states(a, b) : "o: " + found;
 }
 
-/// |got − expected| ≤ bound · magnitude for every element, below the smallest normal number whatever is left, and
-/// infinity for what the type does not reach. In words where it does not hold.
+/// |got − expected| ≤ bound · magnitude for every element, below the smallest normal number whatever is left, `times`
+/// as much where that is a factor of what is larger, and infinity for what the type does not reach. In words where it
+/// does not hold.
 template <class T, class Wide, std::size_t Rank>
 std::string excess(const view<T, Rank>& got, const view<Wide, Rank>& expected, const view<Wide, Rank>& magnitude,
-                   double bound) {
+                   double bound, double times = 1) {
   using Real = decltype(std::real(accum_t<T>()));
   constexpr bool half = std::is_same_v<T, float16>;
   const double least = half ? 0x1p-24 : static_cast<double>(std::numeric_limits<Real>::min());
@@ -393,7 +394,7 @@ std::string excess(const view<T, Rank>& got, const view<Wide, Rank>& expected, c
     for (std::size_t i = 0; i + 1 < size.size(); i += 2) size[i] = size[i + 1] = std::hypot(size[i], size[i + 1]);
   }
   for (std::size_t i = 0; i < x.size(); ++i) {
-    const double allowed = bound * std::fabs(size[i]) + 64 * least;
+    const double allowed = bound * std::fabs(size[i]) + 64 * times * least;
     if (std::fabs(x[i] - y[i]) <= allowed) continue;
     if (std::isinf(x[i]) && std::signbit(x[i]) == std::signbit(y[i]) && std::fabs(y[i]) + allowed > most) continue;
     std::ostringstream out;
@@ -439,7 +440,8 @@ struct definition {
   memory room{};
   view<double, output_rank<Op>> o, o_masked{}, o_size;
   state st{}, size{};
-  double relative;  ///< bound of an output before it is stored, relative to the size of its terms
+  double relative;     ///< bound of an output before it is stored, relative to the size of its terms
+  double largest = 1;  ///< what a decay that is next to nothing may be a factor of
 
   definition(const Op& op, const given_state& given)
       : o(room.take<double>(sampler<Op>::output(op))),
@@ -447,6 +449,7 @@ struct definition {
         st(widened(op, given)),
         size(st),
         relative(tolerance<accum_t<typename Op::scalar>>(sampler<Op>::roundings(op))) {
+    if constexpr (requires { sampler<Op>::largest_step(op); }) largest = std::max(1.0, sampler<Op>::largest_step(op));
     size.initial = absolute(room, st.initial);
     give_finals(room, op, sequence_count(op), size);
     const auto positive = sampler<Op>::absolute(op, room);
@@ -470,7 +473,7 @@ struct definition {
     std::string found;
     const auto hold = [&](const char* what, const auto& x, const auto& expected, const auto& terms, double stored) {
       if (!found.empty() || !x.present()) return;
-      const std::string words = testing::excess(x, expected, terms, rounded + stored);
+      const std::string words = testing::excess(x, expected, terms, rounded + stored, largest);
       if (!words.empty()) found = what + words;
     };
     hold("o: ", got.o, o, o_size, unit_roundoff<typename Op::scalar>());
