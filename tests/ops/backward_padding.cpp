@@ -4,6 +4,7 @@
 #include <ogive/testing/samplers/gated.hpp>
 #include <ogive/testing/samplers/gated_rfa.hpp>
 #include <ogive/testing/samplers/low_rank.hpp>
+#include <ogive/testing/samplers/selective_scan.hpp>
 #include <ogive/testing/samplers/ssd.hpp>
 
 #include "tests/catch.hpp"
@@ -64,7 +65,8 @@ TEMPLATE_TEST_CASE("a cotangent of the output that is not given is zero", "", li
 }
 
 TEMPLATE_TEST_CASE("C45: no initial state has the gradients of one that is zero", "", linear_attention<double>,
-                   ssd<double>, gla<double>, rwkv6<double>, rwkv7<double>, gated_delta_rule<double>) {
+                   ssd<double>, gla<double>, rwkv6<double>, rwkv7<double>, gated_delta_rule<double>,
+                   selective_scan<double>) {
   OGIVE_SEED(seed, 331);
   testing::for_seeds(seed, 6, [](std::uint64_t s) {
     testing::detail::gradient_trial<TestType> x(s, 70);
