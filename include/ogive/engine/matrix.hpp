@@ -401,12 +401,14 @@ void run_tasks_of(const matrix_problem<Acc>* problems, index_t count, context& c
       });
 }
 
+/// Pieces of V at most.
+inline constexpr int most_pieces = 8;
+
 /// Pieces of V that tasks of their own work on: one state alone would be one task. Each piece takes the scores anew, so
 /// there are no more than workers, and each has 32 columns at least: columns never meet, so the bits are those of the
 /// whole in any number of pieces. None where time is cut, which workers share better (SSD, K = 128, V = 64, two
 /// threads: 1.36 against 1.08). What a normaliser wants of a forward is not of V: each piece makes z anew, the first
 /// one saves it.
-inline constexpr int most_pieces = 8;
 template <class Op>
 index_t value_pieces(const Op& op, index_t workers) noexcept {
   const matrix_extents n = op.extents();
