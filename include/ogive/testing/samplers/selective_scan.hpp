@@ -92,11 +92,7 @@ struct sampler<selective_scan<T, AType>> {
     return x;
   }
   /// Δ is a factor of what is written, beside decays that it makes vanish.
-  static double largest_step(const op& x) {
-    double largest = 0;
-    for_each(x.dt, [&](const accum& d, index_t) { largest = std::max(largest, std::fabs(static_cast<double>(d))); });
-    return largest;
-  }
+  static double largest_step(const op& x) { return max_abs(x.dt); }
   /// Sums over the tokens and the state; a few per token for its decay, whose exponent loses |g| units of its last
   /// place, up to where the exponential is 0. Angles are three times as long.
   static index_t roundings(const op& x) {
