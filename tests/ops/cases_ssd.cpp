@@ -121,14 +121,15 @@ TEST_CASE("C22: heads share groups with their neighbours") {
 }
 
 TEST_CASE("C22: gradients of a group are sums over its heads") {
-  const tensor<double, 4> x({1, 1, 4, 1}, 1), C({1, 1, 2, 1}, 1), d_y({1, 1, 4, 1}, 1);
+  const tensor<double, 4> C({1, 1, 2, 1}, 1), d_y({1, 1, 4, 1}, 1);
   const tensor<double, 3> dt({1, 1, 4}, 1);
   const tensor<double, 1> A({4}, -1);
-  tensor<double, 4> B({1, 1, 2, 1}), d_B(B.extents()), d_C(B.extents());
+  tensor<double, 4> x({1, 1, 4, 1}), B({1, 1, 2, 1}), d_B(B.extents()), d_C(B.extents());
+  for (index_t h = 0; h < 4; ++h) x(0, 0, h, 0) = static_cast<double>(1 + h);  // no two heads are alike
   B(0, 0, 0, 0) = 1, B(0, 0, 1, 0) = 10;
   backward(ssd<double>{.x = x, .dt = dt, .A = A, .B = B, .C = C}, {}, d_y.all(), {}, {.B = d_B, .C = d_C});
-  CHECK(testing::flatten(d_B.all()) == std::vector<double>{2, 2});
-  CHECK(testing::flatten(d_C.all()) == std::vector<double>{2, 20});
+  CHECK(testing::flatten(d_B.all()) == std::vector<double>{3, 7});
+  CHECK(testing::flatten(d_C.all()) == std::vector<double>{3, 70});
 }
 
 TEST_CASE("C29: chunks hand their state on") {

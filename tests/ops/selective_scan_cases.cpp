@@ -200,18 +200,20 @@ TEST_CASE("C41: padding neither decays nor writes in a selective scan") {
 }
 
 TEST_CASE("C22: channels share groups with their neighbours, whose gradients are sums over them") {
-  const tensor<double, 3> u({1, 1, 4}, 1), dt({1, 1, 4}, 1), d_y({1, 1, 4}, 1);
+  const tensor<double, 3> dt({1, 1, 4}, 1), d_y({1, 1, 4}, 1);
   const tensor<double, 2> A({4, 1}, -1);
   const tensor<double, 4> C({1, 1, 2, 1}, 1);
   tensor<double, 4> B({1, 1, 2, 1}), d_B(B.extents()), d_C(B.extents());
   B(0, 0, 0, 0) = 1, B(0, 0, 1, 0) = 10;
-  tensor<double, 3> y({1, 1, 4});
+  tensor<double, 3> u({1, 1, 4}, 1), y({1, 1, 4});
   const selective_scan<double> op{.u = u, .dt = dt, .A = A, .B = B, .C = C};
-  in_every_way(op, diagonal_state<double>(), y.all(),
-               [&] { CHECK(testing::flatten(y.all()) == std::vector<double>{1, 1, 10, 10}); });
+  in_every_way(op, diagonal_state<double>(), y.all(), [&] {
+    CHECK(testing::flatten(y.all()) == std::vector<double>{1, 1, 10, 10});
+  });
+  for (index_t d = 0; d < 4; ++d) u(0, 0, d) = static_cast<double>(1 + d);  // no two channels are alike
   backward(op, {}, d_y.all(), {}, {.B = d_B, .C = d_C});
-  CHECK(testing::flatten(d_B.all()) == std::vector<double>{2, 2});
-  CHECK(testing::flatten(d_C.all()) == std::vector<double>{2, 20});
+  CHECK(testing::flatten(d_B.all()) == std::vector<double>{3, 7});
+  CHECK(testing::flatten(d_C.all()) == std::vector<double>{3, 70});
 }
 
 TEST_CASE("C45: an initial state is used, by every form") {
